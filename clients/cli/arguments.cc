@@ -1,0 +1,261 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "clients/cli/arguments.h"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "clients/cli/value_syntax.h"
+
+namespace tetrad::cli {
+namespace {
+
+const std::map<std::string, v1::ActivationType> kActivationTypes = {
+    {"nvfp4", v1::ACTIVATION_TYPE_NVFP4},
+    {"fp16", v1::ACTIVATION_TYPE_FP16},
+    {"bf16", v1::ACTIVATION_TYPE_BF16}};
+const std::map<std::string, v1::OutputType> kOutputTypes = {
+    {"fp16", v1::OUTPUT_TYPE_FP16}, {"bf16", v1::OUTPUT_TYPE_BF16}, {"fp32", v1::OUTPUT_TYPE_FP32}};
+const std::map<std::string, v1::ScaleLayout> kScaleLayouts = {
+    {"linear", v1::SCALE_LAYOUT_LINEAR}, {"blocked", v1::SCALE_LAYOUT_BLOCKED}};
+const std::map<std::string, v1::OutputLayout> kOutputLayouts = {
+    {"row", v1::OUTPUT_LAYOUT_ROW_MAJOR}, {"column", v1::OUTPUT_LAYOUT_COLUMN_MAJOR}};
+const std::map<std::string, v1::GroupForm> kGroupForms = {
+    {"separate", v1::GROUP_FORM_SEPARATE}, {"stacked", v1::GROUP_FORM_STACKED}};
+const std::map<std::string, v1::CheckpointDialect> kDialects = {
+    {"auto", v1::CHECKPOINT_DIALECT_UNSPECIFIED},
+    {"modelopt", v1::CHECKPOINT_DIALECT_MODELOPT},
+    {"compressed-tensors", v1::CHECKPOINT_DIALECT_COMPRESSED_TENSORS}};
+
+// The words of an option, e.g. {nvfp4,fp16,bf16}, as its check and its help.
+template <typename Enum>
+CLI::Validator Words(const std::map<std::string, Enum>& words) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : words) names.push_back(name);
+  return CLI::IsMember(std::move(names));
+}
+
+// What the signature options of `plan` and `run` were set to.
+struct SignatureFlags {
+  std::string weights;
+  std::string m;
+  std::string capacity;
+  std::string a = "nvfp4";
+  std::string out = "fp16";
+  std::string scales;  // unset: not sent
+  std::string layout = "row";
+  std::string form;  // unset: as the rows demand
+  int64_t stride = 0;
+  bool row_scale = false;
+
+  void AddTo(CLI::App& app) {
+    app.add_option("--weights,-w", weights, "Weights to multiply with: NAME or NAME@VERSION")
+        ->required();
+    app.add_option("--m", m, "Rows per group: 1,2,3 or 128x8 (eight groups of 128)");
+    app.add_option("--capacity", capacity,
+                   "Rows are read at launch: offsets:ROWS in total, or counts:ROWS per group");
+    app.add_option("--a", a, "Activations")->check(Words(kActivationTypes))->capture_default_str();
+    app.add_option("--out", out, "Output type")->check(Words(kOutputTypes))->capture_default_str();
+    app.add_option("--scales", scales, "Layout of nvfp4 activation scales [linear]")
+        ->check(Words(kScaleLayouts));
+    app.add_option("--layout", layout, "Output layout")
+        ->check(Words(kOutputLayouts))
+        ->capture_default_str();
+    app.add_option("--stride", stride, "Output stride in elements; 0: dense")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    app.add_option("--form", form, "Groups in memory [separate; stacked with --capacity]")
+        ->check(Words(kGroupForms));
+    app.add_flag("--row-scale", row_scale, "Send a factor per row of the activations");
+  }
+
+  // The signature; `live_rows` receives --m where --capacity stands for the rows.
+  absl::StatusOr<v1::Signature> Build(std::vector<int32_t>* live_rows) const {
+    v1::Signature signature;
+    signature.set_weights(weights);
+    signature.set_activation_type(kActivationTypes.at(a));
+    signature.set_output_type(kOutputTypes.at(out));
+    if (!scales.empty()) signature.set_activation_scale_layout(kScaleLayouts.at(scales));
+    signature.set_output_layout(kOutputLayouts.at(layout));
+    signature.set_output_stride(stride);
+    if (!form.empty()) signature.set_group_form(kGroupForms.at(form));
+    signature.set_row_scale(row_scale);
+    std::vector<int32_t> rows;
+    if (!m.empty()) {
+      auto parsed = ParseRows(m);
+      if (!parsed.ok()) return Named("--m", parsed.status());
+      rows = *std::move(parsed);
+    }
+    if (capacity.empty()) {
+      if (m.empty()) return absl::InvalidArgumentError("--m or --capacity is required");
+      signature.mutable_exact()->mutable_m()->Assign(rows.begin(), rows.end());
+      return signature;
+    }
+    auto parsed = ParseCapacity(capacity);
+    if (!parsed.ok()) return Named("--capacity", parsed.status());
+    *signature.mutable_capacity() = *parsed;
+    if (form.empty()) signature.set_group_form(v1::GROUP_FORM_STACKED);
+    if (live_rows != nullptr) {
+      *live_rows = std::move(rows);
+    } else if (!m.empty()) {
+      return absl::InvalidArgumentError("--m: with --capacity a plan is for any rows; leave it out");
+    }
+    return signature;
+  }
+
+  static absl::Status Named(const char* option, const absl::Status& status) {
+    return absl::Status(status.code(), absl::StrCat(option, " ", status.message()));
+  }
+};
+
+// Everything CLI11 writes into; one object, because CLI11 keeps references.
+struct Parsed {
+  GlobalOptions global;
+  double timeout_seconds = 0;
+  std::string name, directory, pattern, dialect = "auto";
+  SignatureFlags plan, run;
+  RunCommand run_command;
+  std::string shapes;
+  std::optional<uint64_t> data_seed;
+  VerifyCommand verify;
+};
+
+struct Subcommands {
+  CLI::App *status, *weights, *load, *list, *drop, *plan, *run, *verify;
+};
+
+Subcommands Define(CLI::App& app, Parsed& p) {
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.set_help_all_flag("--help-all", "Show the options of every command and exit");
+  app.add_option("--endpoint,-e", p.global.endpoint, "The daemon: unix:PATH or HOST:PORT")
+      ->envname("TETRAD_ENDPOINT")
+      ->capture_default_str();
+  app.add_flag("--json", p.global.json, "Results as JSON on standard output");
+  app.add_option("--timeout", p.timeout_seconds, "Deadline of each call in seconds")
+      ->check(CLI::PositiveNumber);
+
+  Subcommands s;
+  s.status = app.add_subcommand("status", "What the daemon is and does");
+
+  s.weights = app.add_subcommand("weights", "Weights the daemon holds");
+  s.weights->require_subcommand(1);
+  s.load = s.weights->add_subcommand("load", "Load one projection of a checkpoint");
+  s.load->add_option("name", p.name, "Name to give the weights")->required();
+  s.load->add_option("--directory,-d", p.directory, "Checkpoint, relative to the daemon's root")
+      ->required();
+  s.load->add_option("--pattern,-p", p.pattern, "Tensor prefix with {expert}")->required();
+  s.load->add_option("--dialect", p.dialect, "Naming of the tensors")
+      ->check(Words(kDialects))
+      ->capture_default_str();
+  s.list = s.weights->add_subcommand("list", "List them");
+  s.drop = s.weights->add_subcommand("drop", "Forget a version, or all of a name");
+  s.drop->add_option("weights", p.name, "NAME or NAME@VERSION")->required();
+
+  s.plan = app.add_subcommand("plan", "Show kernel, tiles and floor of a grouped GEMM");
+  p.plan.AddTo(*s.plan);
+
+  s.run = app.add_subcommand("run", "Time a grouped GEMM on random activations");
+  p.run.AddTo(*s.run);
+  s.run->add_option("--repeats,-n", p.run_command.repeats, "Timed runs")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  s.run->add_option("--warmups", p.run_command.warmups, "Runs before those")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  s.run->add_option("--seed", p.run_command.seed, "Of the activations")->capture_default_str();
+
+  s.verify = app.add_subcommand("verify", "Compare results with a reference computed here");
+  s.verify
+      ->add_option("--shapes,-s", p.shapes,
+                   "contest, contest-tests, decode, prefill, random:SEED:COUNT or weights:NAME")
+      ->required();
+  s.verify->add_option("--seed", p.data_seed, "Of the data (named shapes)");
+  s.verify->add_option("--expected", p.verify.expected,
+                       "weights:NAME only: safetensors file with the dequantised values");
+  s.verify->add_option("--tensor-pattern", p.verify.pattern,
+                       "weights:NAME only: tensor in that file, with {expert}");
+  s.verify->add_flag("--verbose,-v", p.verify.verbose, "A row for every random seed");
+  return s;
+}
+
+absl::StatusOr<VerifyCommand> BuildVerify(const Parsed& p) {
+  auto shapes = ParseShapes(p.shapes);
+  if (!shapes.ok()) return SignatureFlags::Named("--shapes", shapes.status());
+  VerifyCommand verify = p.verify;
+  verify.shapes = shapes->set;
+  verify.weights = shapes->weights;
+  verify.count = shapes->count;
+  const bool of_weights = verify.shapes == ShapeSet::kWeights;
+  if (of_weights != !verify.expected.empty() || of_weights != !verify.pattern.empty()) {
+    return absl::InvalidArgumentError(
+        "--expected and --tensor-pattern belong to --shapes weights:NAME, which needs both");
+  }
+  if (verify.shapes == ShapeSet::kRandom) {
+    if (p.data_seed) {
+      return absl::InvalidArgumentError("--seed: random:SEED:COUNT already names the seed");
+    }
+    verify.seed = shapes->seed;
+  } else if (p.data_seed) {
+    verify.seed = *p.data_seed;
+  }
+  return verify;
+}
+
+absl::StatusOr<Command> BuildCommand(const Subcommands& s, const Parsed& p) {
+  if (s.status->parsed()) return StatusCommand{};
+  if (s.list->parsed()) return WeightsListCommand{};
+  if (s.drop->parsed()) return WeightsDropCommand{p.name};
+  if (s.load->parsed()) {
+    WeightsLoadCommand load;
+    load.request.set_name(p.name);
+    load.request.set_directory(p.directory);
+    load.request.set_pattern(p.pattern);
+    load.request.set_dialect(kDialects.at(p.dialect));
+    return load;
+  }
+  if (s.plan->parsed()) {
+    auto signature = p.plan.Build(nullptr);
+    if (!signature.ok()) return signature.status();
+    return PlanCommand{*std::move(signature)};
+  }
+  if (s.run->parsed()) {
+    RunCommand run = p.run_command;
+    auto signature = p.run.Build(&run.live_rows);
+    if (!signature.ok()) return signature.status();
+    run.signature = *std::move(signature);
+    return run;
+  }
+  auto verify = BuildVerify(p);
+  if (!verify.ok()) return verify.status();
+  return *std::move(verify);
+}
+
+}  // namespace
+
+absl::StatusOr<Invocation> ParseArguments(std::vector<std::string> arguments) {
+  Parsed parsed;
+  CLI::App app("Command line of the Tetrad daemon", "tetradctl");
+  const Subcommands subcommands = Define(app, parsed);
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+  try {
+    app.parse(std::move(arguments));
+  } catch (const CLI::CallForAllHelp&) {
+    return Invocation{parsed.global, HelpText{app.help("", CLI::AppFormatMode::All)}};
+  } catch (const CLI::CallForHelp&) {
+    return Invocation{parsed.global, HelpText{app.help()}};
+  } catch (const CLI::Error& error) {
+    return absl::InvalidArgumentError(error.what());
+  }
+  if (parsed.timeout_seconds > 0) parsed.global.timeout = absl::Seconds(parsed.timeout_seconds);
+  auto command = BuildCommand(subcommands, parsed);
+  if (!command.ok()) return command.status();
+  return Invocation{parsed.global, *std::move(command)};
+}
+
+}  // namespace tetrad::cli

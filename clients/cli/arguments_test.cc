@@ -1,0 +1,194 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "clients/cli/arguments.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace tetrad::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+absl::StatusOr<Invocation> Parse(const std::string& line) {
+  return ParseArguments(absl::StrSplit(line, ' ', absl::SkipEmpty()));
+}
+
+template <typename T>
+T ParseAs(const std::string& line) {
+  auto invocation = Parse(line);
+  EXPECT_TRUE(invocation.ok()) << line << ": " << invocation.status();
+  if (!invocation.ok()) return {};
+  EXPECT_TRUE(std::holds_alternative<T>(invocation->command)) << line;
+  return std::get<T>(invocation->command);
+}
+
+class ArgumentsTest : public ::testing::Test {
+ protected:
+  void SetUp() override { unsetenv("TETRAD_ENDPOINT"); }
+  void TearDown() override { unsetenv("TETRAD_ENDPOINT"); }
+};
+
+TEST_F(ArgumentsTest, GlobalOptionsStandAnywhere) {
+  EXPECT_EQ(Parse("status")->global.endpoint, kDefaultEndpoint);
+  for (const char* line : {"--endpoint h:1 --json --timeout 2.5 status",
+                           "status --endpoint h:1 --json --timeout 2.5",
+                           "weights --json list -e h:1 --timeout 2.5"}) {
+    const auto invocation = Parse(line);
+    ASSERT_TRUE(invocation.ok()) << invocation.status();
+    EXPECT_EQ(invocation->global.endpoint, "h:1");
+    EXPECT_TRUE(invocation->global.json);
+    EXPECT_EQ(invocation->global.timeout, absl::Seconds(2.5));
+  }
+}
+
+TEST_F(ArgumentsTest, EndpointComesFromTheEnvironmentUnlessGiven) {
+  setenv("TETRAD_ENDPOINT", "env:1", 1);
+  EXPECT_EQ(Parse("status")->global.endpoint, "env:1");
+  EXPECT_EQ(Parse("status -e flag:2")->global.endpoint, "flag:2");
+}
+
+TEST_F(ArgumentsTest, WeightsCommands) {
+  ParseAs<StatusCommand>("status");
+  ParseAs<WeightsListCommand>("weights list");
+  EXPECT_EQ(ParseAs<WeightsDropCommand>("weights drop w@3").weights, "w@3");
+  const auto load = ParseAs<WeightsLoadCommand>(
+      "weights load up --directory qwen --pattern model.{expert}.up --dialect modelopt");
+  EXPECT_EQ(load.request.name(), "up");
+  EXPECT_EQ(load.request.directory(), "qwen");
+  EXPECT_EQ(load.request.pattern(), "model.{expert}.up");
+  EXPECT_EQ(load.request.dialect(), v1::CHECKPOINT_DIALECT_MODELOPT);
+  EXPECT_EQ(ParseAs<WeightsLoadCommand>("weights load w -d . -p x").request.dialect(),
+            v1::CHECKPOINT_DIALECT_UNSPECIFIED);
+}
+
+TEST_F(ArgumentsTest, SignatureDefaults) {
+  const v1::Signature s = ParseAs<PlanCommand>("plan --weights w --m 1,2").signature;
+  EXPECT_EQ(s.weights(), "w");
+  EXPECT_EQ(s.activation_type(), v1::ACTIVATION_TYPE_NVFP4);
+  EXPECT_EQ(s.output_type(), v1::OUTPUT_TYPE_FP16);
+  EXPECT_EQ(s.activation_scale_layout(), v1::SCALE_LAYOUT_UNSPECIFIED);
+  EXPECT_EQ(s.output_layout(), v1::OUTPUT_LAYOUT_ROW_MAJOR);
+  EXPECT_EQ(s.output_stride(), 0);
+  EXPECT_EQ(s.group_form(), v1::GROUP_FORM_UNSPECIFIED);
+  EXPECT_THAT(s.exact().m(), ElementsAre(1, 2));
+  EXPECT_FALSE(s.row_scale());
+}
+
+TEST_F(ArgumentsTest, SignatureOptions) {
+  const v1::Signature s =
+      ParseAs<PlanCommand>("plan -w w@2 --m 0,3x2 --a nvfp4 --out fp32 --scales blocked "
+                           "--layout column --stride 77 --form stacked --row-scale")
+          .signature;
+  EXPECT_EQ(s.output_type(), v1::OUTPUT_TYPE_FP32);
+  EXPECT_EQ(s.activation_scale_layout(), v1::SCALE_LAYOUT_BLOCKED);
+  EXPECT_EQ(s.output_layout(), v1::OUTPUT_LAYOUT_COLUMN_MAJOR);
+  EXPECT_EQ(s.output_stride(), 77);
+  EXPECT_EQ(s.group_form(), v1::GROUP_FORM_STACKED);
+  EXPECT_THAT(s.exact().m(), ElementsAre(0, 3, 3));
+  EXPECT_TRUE(s.row_scale());
+}
+
+TEST_F(ArgumentsTest, CapacityImpliesAStackAndRunTakesLiveRows) {
+  const auto plan = ParseAs<PlanCommand>("plan -w w --capacity counts:64");
+  EXPECT_EQ(plan.signature.group_form(), v1::GROUP_FORM_STACKED);
+  EXPECT_EQ(plan.signature.capacity().m_source(), v1::M_SOURCE_COUNTS);
+  EXPECT_EQ(plan.signature.capacity().rows(), 64);
+  const auto run = ParseAs<RunCommand>(
+      "run -w w --capacity offsets:9 --m 4,5 -n 7 --warmups 0 --seed 3 --a bf16");
+  EXPECT_EQ(run.signature.capacity().m_source(), v1::M_SOURCE_OFFSETS);
+  EXPECT_EQ(run.signature.activation_type(), v1::ACTIVATION_TYPE_BF16);
+  EXPECT_THAT(run.live_rows, ElementsAre(4, 5));
+  EXPECT_EQ(run.repeats, 7);
+  EXPECT_EQ(run.warmups, 0);
+  EXPECT_EQ(run.seed, 3u);
+}
+
+TEST_F(ArgumentsTest, VerifyShapes) {
+  const struct {
+    const char* line;
+    ShapeSet shapes;
+    uint64_t seed;
+    int64_t count;
+  } kCases[] = {
+      {"verify --shapes contest", ShapeSet::kContest, 1, 0},
+      {"verify -s contest-tests --seed 9", ShapeSet::kContestTests, 9, 0},
+      {"verify -s decode", ShapeSet::kDecode, 1, 0},
+      {"verify -s prefill", ShapeSet::kPrefill, 1, 0},
+      {"verify -s random:0:1000 -v", ShapeSet::kRandom, 0, 1000},
+      {"verify -s random:18446744073709551615:1", ShapeSet::kRandom, ~uint64_t{0}, 1},
+  };
+  for (const auto& c : kCases) {
+    const auto verify = ParseAs<VerifyCommand>(c.line);
+    EXPECT_EQ(verify.shapes, c.shapes) << c.line;
+    EXPECT_EQ(verify.seed, c.seed) << c.line;
+    EXPECT_EQ(verify.count, c.count) << c.line;
+  }
+  const auto of_weights = ParseAs<VerifyCommand>(
+      "verify -s weights:w@2 --expected f.safetensors --tensor-pattern e.{expert}");
+  EXPECT_EQ(of_weights.shapes, ShapeSet::kWeights);
+  EXPECT_EQ(of_weights.weights, "w@2");
+  EXPECT_EQ(of_weights.expected, "f.safetensors");
+  EXPECT_EQ(of_weights.pattern, "e.{expert}");
+}
+
+TEST_F(ArgumentsTest, RefusalsNameTheOption) {
+  const struct {
+    const char* line;
+    const char* message;
+  } kCases[] = {
+      {"", "subcommand"},
+      {"frobnicate", "frobnicate"},
+      {"weights", "subcommand"},
+      {"weights load w --pattern p", "--directory"},
+      {"weights load w -d d -p p --dialect odd", "--dialect"},
+      {"plan --m 1", "--weights"},
+      {"plan -w w", "--m or --capacity"},
+      {"plan -w w --m 1,,2", "--m '1,,2'"},
+      {"plan -w w --m -1", "--m"},
+      {"plan -w w --m 2147483648", "--m '2147483648'"},
+      {"plan -w w --m 1x9999999", "--m"},
+      {"plan -w w --m 4x", "--m '4x'"},
+      {"plan -w w --m 1 --a fp8", "--a"},
+      {"plan -w w --m 1 --stride -5", "--stride"},
+      {"plan -w w --capacity counts", "--capacity 'counts'"},
+      {"plan -w w --capacity rows:5", "offsets:ROWS"},
+      {"plan -w w --capacity counts:0", "--capacity"},
+      {"plan -w w --capacity counts:5 --m 1", "leave it out"},
+      {"run -w w --m 1 --repeats 0", "--repeats"},
+      {"verify", "--shapes"},
+      {"verify -s nothing", "random:SEED:COUNT"},
+      {"verify -s random:1", "COUNT >= 1"},
+      {"verify -s random:x:1", "random:SEED:COUNT"},
+      {"verify -s random:1:0", "COUNT >= 1"},
+      {"verify -s random:1:1 --seed 4", "--seed"},
+      {"verify -s weights:", "weights:NAME"},
+      {"verify -s weights:w", "--expected"},
+      {"verify -s contest --expected f", "--expected"},
+      {"status --timeout 0", "--timeout"},
+      {"status surplus", "surplus"},
+  };
+  for (const auto& c : kCases) {
+    const auto invocation = Parse(c.line);
+    ASSERT_FALSE(invocation.ok()) << c.line;
+    EXPECT_EQ(invocation.status().code(), absl::StatusCode::kInvalidArgument) << c.line;
+    EXPECT_THAT(std::string(invocation.status().message()), HasSubstr(c.message)) << c.line;
+  }
+}
+
+TEST_F(ArgumentsTest, HelpNamesEveryCommand) {
+  const std::string help = ParseAs<HelpText>("--help").text;
+  for (const char* command : {"status", "weights", "plan", "run", "verify"}) {
+    EXPECT_THAT(help, HasSubstr(command));
+  }
+  EXPECT_THAT(ParseAs<HelpText>("plan --help").text, HasSubstr("--capacity"));
+  EXPECT_THAT(ParseAs<HelpText>("--help-all").text, HasSubstr("--capacity"));
+}
+
+}  // namespace
+}  // namespace tetrad::cli

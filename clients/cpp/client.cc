@@ -1,0 +1,236 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "clients/cpp/client.h"
+
+#include <grpc/grpc.h>
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "clients/cpp/endpoint.h"
+#include "clients/cpp/status_mapping.h"
+#include "tetrad/v1/gemm.grpc.pb.h"
+#include "tetrad/v1/status.grpc.pb.h"
+#include "tetrad/v1/weights.grpc.pb.h"
+
+namespace tetrad {
+namespace {
+
+// Bulk operands in default 16 KiB frames and 64 KiB windows spend their time
+// on frame headers and window updates; these make inline payloads two to three
+// times as fast.
+constexpr int kMaxFrameBytes = (1 << 24) - 1;  // the limit of HTTP/2
+constexpr int kLookAheadBytes = 64 << 20;
+// A dead peer is noticed in less than a minute; the daemon permits 10 s.
+constexpr int kKeepaliveMs = 30'000;
+constexpr int kKeepaliveTimeoutMs = 20'000;
+constexpr size_t kUploadChunkBytes = 1 << 20;
+
+grpc::ChannelArguments MakeChannelArguments(const ClientOptions& options) {
+  grpc::ChannelArguments arguments;
+  const int limit = static_cast<int>(
+      std::clamp<int64_t>(options.max_message_bytes, 1, std::numeric_limits<int>::max()));
+  arguments.SetMaxSendMessageSize(limit);
+  arguments.SetMaxReceiveMessageSize(limit);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxFrameBytes);
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookAheadBytes);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  // Each Client owns its connection: closing it must not depend on others.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // A proxy in the environment is meant for the web, not for the daemon.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return arguments;
+}
+
+// Fails as soon as the first attempt does, instead of retrying until the
+// timeout: the common cause is a daemon that is not there.
+absl::Status WaitUntilReady(grpc::Channel& channel, absl::Duration timeout) {
+  const auto deadline = std::chrono::system_clock::now() + absl::ToChronoMicroseconds(timeout);
+  for (;;) {
+    const grpc_connectivity_state state = channel.GetState(/*try_to_connect=*/true);
+    if (state == GRPC_CHANNEL_READY) return absl::OkStatus();
+    if (state == GRPC_CHANNEL_TRANSIENT_FAILURE || state == GRPC_CHANNEL_SHUTDOWN) {
+      return absl::UnavailableError("nobody accepts connections there");
+    }
+    if (!channel.WaitForStateChange(state, deadline)) {
+      return absl::UnavailableError(
+          absl::StrCat("no answer within ", absl::FormatDuration(timeout)));
+    }
+  }
+}
+
+// A client context with its deadline, cancelled when the caller asks for it.
+class Call {
+ public:
+  Call(const CallOptions& options, absl::Duration default_deadline)
+      : cancel_(options.cancel, [this] { context_.TryCancel(); }) {
+    const absl::Duration limit =
+        options.deadline > absl::ZeroDuration() ? options.deadline : default_deadline;
+    context_.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(limit));
+  }
+  grpc::ClientContext* context() { return &context_; }
+
+ private:
+  grpc::ClientContext context_;
+  std::stop_callback<std::function<void()>> cancel_;
+};
+
+}  // namespace
+
+struct Client::Connection {
+  Connection(std::string endpoint, const ClientOptions& options,
+             std::shared_ptr<grpc::Channel> channel)
+      : endpoint(std::move(endpoint)), options(options), status(channel), weights(channel),
+        gemm(channel) {}
+
+  // UNAVAILABLE comes from the transport as often as from the daemon, and then
+  // says nothing about whom it tried to reach.
+  absl::Status Named(const absl::Status& status) const {
+    if (status.code() != absl::StatusCode::kUnavailable) return status;
+    absl::Status named(status.code(), absl::StrCat(endpoint, ": ", status.message()));
+    status.ForEachPayload([&named](absl::string_view url, const absl::Cord& payload) {
+      named.SetPayload(url, payload);
+    });
+    return named;
+  }
+
+  template <typename Stub, typename Request, typename Response>
+  absl::StatusOr<Response> Unary(Stub& stub,
+                                 grpc::Status (Stub::*method)(grpc::ClientContext*,
+                                                              const Request&, Response*),
+                                 const Request& request, const CallOptions& options_of_call) {
+    Call call(options_of_call, options.deadline);
+    absl::StatusOr<Response> response = Response();
+    const grpc::Status status = (stub.*method)(call.context(), request, &*response);
+    if (!status.ok()) response = Named(FromGrpcStatus(status));
+    return response;
+  }
+
+  const std::string endpoint;
+  const ClientOptions options;
+  v1::Status::Stub status;
+  v1::Weights::Stub weights;
+  v1::Gemm::Stub gemm;
+};
+
+Client::Client(std::unique_ptr<Connection> connection) : connection_(std::move(connection)) {}
+Client::~Client() = default;
+
+const std::string& Client::endpoint() const { return connection_->endpoint; }
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Connect(std::string_view endpoint,
+                                                        const ClientOptions& options) {
+  const absl::StatusOr<Endpoint> parsed = ParseEndpoint(endpoint);
+  if (!parsed.ok()) return parsed.status();
+  if (absl::Status status = CheckReachable(*parsed); !status.ok()) return status;
+  const std::shared_ptr<grpc::Channel> channel = grpc::CreateCustomChannel(
+      parsed->GrpcTarget(), grpc::InsecureChannelCredentials(), MakeChannelArguments(options));
+  auto connection = std::make_unique<Connection>(parsed->ToString(), options, channel);
+  if (absl::Status status = WaitUntilReady(*channel, options.connect_timeout); !status.ok()) {
+    return connection->Named(status);
+  }
+  return std::unique_ptr<Client>(new Client(std::move(connection)));
+}
+
+absl::StatusOr<v1::GetStatusResponse> Client::GetStatus(const CallOptions& call) {
+  return connection_->Unary(connection_->status, &v1::Status::Stub::GetStatus, {}, call);
+}
+
+absl::StatusOr<v1::WeightsInfo> Client::Upload(const v1::UploadHeader& header,
+                                               std::span<const uint8_t> codes,
+                                               std::span<const uint8_t> scales,
+                                               const Progress& progress,
+                                               const CallOptions& options) {
+  Call call(options, connection_->options.transfer_deadline);
+  v1::UploadResponse response;
+  const auto writer = connection_->weights.Upload(call.context(), &response);
+  const auto total = static_cast<int64_t>(codes.size() + scales.size());
+  int64_t done = 0;
+
+  v1::UploadRequest request;
+  *request.mutable_header() = header;
+  bool open = writer->Write(request);
+  const auto send = [&](v1::WeightsOperand operand, std::span<const uint8_t> bytes) {
+    for (size_t offset = 0; open && offset < bytes.size(); offset += kUploadChunkBytes) {
+      const auto part = bytes.subspan(offset, std::min(kUploadChunkBytes, bytes.size() - offset));
+      v1::UploadChunk& chunk = *request.mutable_chunk();
+      chunk.set_operand(operand);
+      chunk.set_offset(static_cast<int64_t>(offset));
+      chunk.set_data(part.data(), part.size());
+      open = writer->Write(request);
+      done += static_cast<int64_t>(part.size());
+      if (open && progress) progress(done, total);
+    }
+  };
+  send(v1::WEIGHTS_OPERAND_CODES, codes);
+  send(v1::WEIGHTS_OPERAND_SCALES, scales);
+  if (open) writer->WritesDone();
+  // A write that failed means the daemon ended the stream: Finish has the reason.
+  const grpc::Status status = writer->Finish();
+  if (!status.ok()) return connection_->Named(FromGrpcStatus(status));
+  return std::move(*response.mutable_weights());
+}
+
+absl::StatusOr<v1::LoadProgress> Client::Load(const v1::LoadRequest& request,
+                                              const Progress& progress,
+                                              const CallOptions& options) {
+  Call call(options, connection_->options.transfer_deadline);
+  const auto reader = connection_->weights.Load(call.context(), request);
+  v1::LoadProgress message;
+  while (reader->Read(&message)) {
+    if (progress) progress(message.bytes_done(), message.bytes_total());
+  }
+  const grpc::Status status = reader->Finish();
+  if (!status.ok()) return connection_->Named(FromGrpcStatus(status));
+  if (!message.has_weights()) {
+    return absl::InternalError("the daemon ended a load without saying what it loaded");
+  }
+  return message;
+}
+
+absl::StatusOr<v1::WeightsInfo> Client::Seal(const std::string& name, int64_t version,
+                                             const CallOptions& call) {
+  v1::SealRequest request;
+  request.set_name(name);
+  request.set_version(version);
+  auto response = connection_->Unary(connection_->weights, &v1::Weights::Stub::Seal, request, call);
+  if (!response.ok()) return response.status();
+  return std::move(*response->mutable_weights());
+}
+
+absl::StatusOr<v1::ListWeightsResponse> Client::ListWeights(const CallOptions& call) {
+  return connection_->Unary(connection_->weights, &v1::Weights::Stub::List, {}, call);
+}
+
+absl::StatusOr<int> Client::Drop(const std::string& weights, const CallOptions& call) {
+  v1::DropRequest request;
+  request.set_weights(weights);
+  auto response = connection_->Unary(connection_->weights, &v1::Weights::Stub::Drop, request, call);
+  if (!response.ok()) return response.status();
+  return response->dropped();
+}
+
+absl::StatusOr<v1::PrepareResponse> Client::Prepare(const v1::Signature& signature,
+                                                    const CallOptions& call) {
+  v1::PrepareRequest request;
+  *request.mutable_signature() = signature;
+  return connection_->Unary(connection_->gemm, &v1::Gemm::Stub::Prepare, request, call);
+}
+
+absl::StatusOr<v1::ExecuteResponse> Client::Execute(const v1::ExecuteRequest& request,
+                                                    const CallOptions& call) {
+  return connection_->Unary(connection_->gemm, &v1::Gemm::Stub::Execute, request, call);
+}
+
+absl::Status Client::Release(const std::string& plan, const CallOptions& call) {
+  v1::ReleaseRequest request;
+  request.set_plan(plan);
+  return connection_->Unary(connection_->gemm, &v1::Gemm::Stub::Release, request, call).status();
+}
+
+}  // namespace tetrad

@@ -1,0 +1,31 @@
+# SPDX-FileCopyrightText: The Tetrad Authors
+# SPDX-License-Identifier: Apache-2.0
+# Language level, warnings, sanitizers and the compiler cache, for every target.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+find_program(TETRAD_CCACHE ccache)
+if(TETRAD_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${TETRAD_CCACHE}")
+endif()
+
+add_library(tetrad_options INTERFACE)
+target_include_directories(tetrad_options INTERFACE "${CMAKE_SOURCE_DIR}")
+target_compile_options(tetrad_options INTERFACE -Wall -Wextra -Werror -fno-math-errno)
+# The CPU backend promises the same bits on every instruction set: the compiler
+# may not contract a*b+c on its own; kernels ask for fused operations by name.
+target_compile_options(tetrad_options INTERFACE -ffp-contract=off)
+
+if(TETRAD_SANITIZE)
+  add_compile_options(-fsanitize=${TETRAD_SANITIZE} -fno-omit-frame-pointer)
+  if(NOT TETRAD_SANITIZE MATCHES "thread")
+    add_compile_options(-fno-sanitize-recover=all)
+  endif()
+  add_link_options(-fsanitize=${TETRAD_SANITIZE})
+endif()

@@ -1,0 +1,222 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/cpu_device.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <new>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/support/status_macros.h"
+#include "kernels/cpu/rates.h"
+
+namespace tetrad {
+namespace {
+
+int64_t NowNs() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+int UsableThreads() {
+  cpu_set_t set;
+  if (::sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(CPU_COUNT(&set), 1);
+  return std::max<int>(static_cast<int>(std::thread::hardware_concurrency()), 1);
+}
+
+// "cpu-" and the machine id, so that the name is stable across restarts.
+std::string CpuUuid() {
+  std::string id;
+  std::ifstream("/etc/machine-id") >> id;
+  return absl::StrCat("cpu-", id.empty() ? "local" : id);
+}
+
+TileTraits CpuTiles() {
+  TileTraits tile;
+  tile.max_rows = cpu::kMaxTileRows;
+  tile.max_columns = cpu::kMaxTileColumns;
+  tile.column_granule = cpu::kTileColumnGranule;
+  return tile;
+}
+
+struct FreeScratch {
+  void operator()(std::byte* p) const { std::free(p); }
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CpuDevice>> CpuDevice::Create(const Options& options,
+                                                             std::function<void()> wake) {
+  const cpu::InstructionSet set = options.instruction_set.value_or(cpu::BestInstructionSet());
+  if (!cpu::Supported(set)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "instruction_set: this processor lacks ", std::string(cpu::Name(set))));
+  }
+  DeviceLimits limits;
+  limits.uuid = CpuUuid();
+  limits.name = absl::StrCat("CPU, ", std::string(cpu::Name(set)));
+  limits.capability = "cpu";
+  limits.ctas = options.threads > 0 ? options.threads : UsableThreads();
+  limits.memory_bytes = options.memory_bytes > 0
+                            ? options.memory_bytes
+                            : ::sysconf(_SC_PHYS_PAGES) / 4 * 3 * ::sysconf(_SC_PAGESIZE);
+  limits.lanes = 4;
+  limits.max_in_flight = options.max_in_flight;
+  limits.kernels.push_back({absl::StrCat("cpu.", std::string(cpu::Name(set))), CpuTiles()});
+  if (options.measure_rates) {
+    limits.rates.flops_per_second = cpu::MeasureFmaFlops(set, limits.ctas);
+    limits.rates.read_bytes_per_second = cpu::MeasureReadBytesPerSecond(limits.ctas);
+  }
+  return std::unique_ptr<CpuDevice>(
+      new CpuDevice(set, std::move(limits), std::move(wake)));
+}
+
+CpuDevice::CpuDevice(cpu::InstructionSet set, DeviceLimits limits, std::function<void()> wake)
+    : limits_(std::move(limits)),
+      instruction_set_(set),
+      wake_(std::move(wake)),
+      memory_(limits_.memory_bytes),
+      jobs_(new Job[limits_.max_in_flight]) {
+  completions_.reserve(static_cast<size_t>(limits_.max_in_flight));
+  for (int32_t i = 0; i < limits_.ctas; ++i) threads_.emplace_back([this] { Work(); });
+}
+
+CpuDevice::~CpuDevice() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  work_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+absl::StatusOr<BindingId> CpuDevice::Bind(std::shared_ptr<const Plan> plan,
+                                          const Operands& operands) {
+  TETRAD_ASSIGN_OR_RETURN(std::unique_ptr<CpuBinding> binding,
+                          CpuBinding::Make(memory_, std::move(plan), operands, limits_.ctas));
+  std::lock_guard lock(mutex_);
+  if (free_bindings_.empty()) {
+    free_bindings_.push_back(static_cast<uint32_t>(bindings_.size()));
+    bindings_.emplace_back();
+  }
+  const uint32_t index = free_bindings_.back();
+  free_bindings_.pop_back();
+  BindingSlot& slot = bindings_[index];
+  ++slot.uses;
+  slot.binding = std::move(binding);
+  return static_cast<BindingId>(uint64_t{slot.uses} << 32 | index);
+}
+
+absl::StatusOr<CpuDevice::BindingSlot*> CpuDevice::FindBinding(BindingId id) {
+  const uint64_t value = static_cast<uint64_t>(id);
+  const size_t index = static_cast<uint32_t>(value);
+  if (index >= bindings_.size() || bindings_[index].uses != value >> 32 ||
+      bindings_[index].uses % 2 == 0) {
+    return absl::AbortedError("binding: the id is stale or was never given out");
+  }
+  return &bindings_[index];
+}
+
+absl::Status CpuDevice::Unbind(BindingId id) {
+  std::unique_ptr<CpuBinding> unbound;  // unpins its memory after the lock is gone
+  std::lock_guard lock(mutex_);
+  TETRAD_ASSIGN_OR_RETURN(BindingSlot* const slot, FindBinding(id));
+  if (slot->launches > 0) return absl::FailedPreconditionError("binding: a launch uses it");
+  unbound = std::move(slot->binding);
+  ++slot->uses;
+  free_bindings_.push_back(static_cast<uint32_t>(static_cast<uint64_t>(id)));
+  return absl::OkStatus();
+}
+
+absl::Status CpuDevice::Launch(LaneId lane, BindingId binding, uint64_t ticket) {
+  if (static_cast<int32_t>(lane) >= limits_.lanes) {
+    return absl::InvalidArgumentError(absl::StrCat("lane=", static_cast<uint32_t>(lane),
+                                                   " must be below ", limits_.lanes));
+  }
+  {
+    std::lock_guard lock(mutex_);
+    TETRAD_ASSIGN_OR_RETURN(BindingSlot* const slot, FindBinding(binding));
+    const uint64_t in_flight = last_job_ - first_job_ + completions_.size();
+    if (in_flight >= static_cast<uint64_t>(limits_.max_in_flight)) {
+      return absl::ResourceExhaustedError(absl::StrCat("max_in_flight: ", in_flight,
+                                                       " launches are under way, the limit"));
+    }
+    Job& job = jobs_[last_job_++ % limits_.max_in_flight];
+    job.binding_slot = static_cast<uint32_t>(static_cast<uint64_t>(binding));
+    job.binding = slot->binding.get();
+    job.ticket = ticket;
+    job.active = 0;
+    job.exhausted = false;
+    ++slot->launches;
+  }
+  work_.notify_one();
+  return absl::OkStatus();
+}
+
+size_t CpuDevice::Poll(std::span<Completion> out) {
+  std::lock_guard lock(mutex_);
+  const size_t count = std::min(out.size(), completions_.size());
+  std::copy_n(completions_.begin(), count, out.begin());
+  completions_.erase(completions_.begin(), completions_.begin() + static_cast<ptrdiff_t>(count));
+  return count;
+}
+
+void CpuDevice::Work() {
+  const std::unique_ptr<std::byte, FreeScratch> scratch(static_cast<std::byte*>(
+      std::aligned_alloc(cpu::kScratchAlignment, cpu::kScratchBytes)));
+  TETRAD_CHECK(scratch != nullptr);
+  std::unique_lock lock(mutex_);
+  while (true) {
+    Job& job = jobs_[first_job_ % limits_.max_in_flight];
+    const bool waiting_job = stage_ == Stage::kIdle && first_job_ != last_job_;
+    if (waiting_job) {
+      stage_ = Stage::kPreparing;
+      lock.unlock();
+      job.begun_ns = NowNs();
+      job.tiles = job.binding->Begin(&job.error_word);
+      job.next_tile.store(0, std::memory_order_relaxed);
+      lock.lock();
+      stage_ = Stage::kRunning;
+      if (job.tiles > 1) work_.notify_all();
+    } else if (stage_ != Stage::kRunning || job.exhausted) {
+      if (stopping_ && first_job_ == last_job_) return;
+      work_.wait(lock);
+      continue;
+    }
+    ++job.active;
+    lock.unlock();
+    int64_t tile;
+    while ((tile = job.next_tile.fetch_add(1, std::memory_order_relaxed)) < job.tiles) {
+      job.binding->Run(tile, instruction_set_, {scratch.get(), cpu::kScratchBytes});
+    }
+    lock.lock();
+    job.exhausted = true;
+    if (--job.active > 0) continue;
+    Finish(job);
+    // This thread takes the next job itself; the others are needed only once
+    // it runs, or to see that the device stops.
+    if (stopping_) work_.notify_all();
+    lock.unlock();
+    wake_();
+    lock.lock();
+  }
+}
+
+// Needs mutex_. The last thread on the oldest job ends it.
+void CpuDevice::Finish(Job& job) {
+  --bindings_[job.binding_slot].launches;
+  completions_.push_back(
+      {job.ticket, absl::StatusCode::kOk, job.error_word, NowNs() - job.begun_ns});
+  ++first_job_;
+  stage_ = Stage::kIdle;
+}
+
+}  // namespace tetrad

@@ -1,0 +1,71 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// CpuMemory: the memfd-backed allocations of the CPU device.
+//
+// Each allocation is one sealed-size memfd, mapped once. Ids carry a use count
+// of their slot, so a freed id is refused with ABORTED and never names newer
+// memory. Bindings pin what they name; a pinned allocation is not freed.
+//
+// Thread-safe. Copies run outside the lock; freeing memory while copying it is
+// refused in the same way as freeing pinned memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/device.h"
+#include "engine/support/unique_fd.h"
+
+namespace tetrad {
+
+class CpuMemory {
+ public:
+  explicit CpuMemory(int64_t limit_bytes);
+  ~CpuMemory();
+
+  absl::StatusOr<Allocation> Allocate(int64_t bytes);
+  absl::Status Free(AllocationId id);
+  absl::Status Seal(AllocationId id);
+  absl::StatusOr<UniqueFd> Export(AllocationId id) const;
+  absl::StatusOr<Allocation> Import(UniqueFd fd, const AllocationIdentity& identity, bool writable);
+  absl::Status Write(AllocationId id, int64_t offset, std::span<const std::byte> data);
+  absl::Status Read(AllocationId id, int64_t offset, std::span<std::byte> data);
+  absl::Status Clear(AllocationId id, int64_t offset, int64_t bytes);
+
+  // The address of a range, which keeps the allocation until Unpin().
+  // `writable`: refused for sealed memory.
+  absl::StatusOr<std::byte*> Pin(const BlockRef& block, bool writable);
+  void Unpin(AllocationId id);
+
+  MemoryUse use() const;
+
+ private:
+  struct Slot {
+    uint32_t uses = 0;  // odd: live
+    int pins = 0;
+    bool writable = true;
+    UniqueFd fd;
+    std::byte* address = nullptr;
+    Allocation allocation;
+  };
+  absl::StatusOr<Slot*> Find(AllocationId id);
+  absl::StatusOr<const Slot*> Find(AllocationId id) const;
+  absl::Status CheckLimit(int64_t bytes) const;
+  absl::StatusOr<Allocation> Map(UniqueFd fd, int64_t bytes, const AllocationIdentity& identity,
+                                 bool writable);
+
+  const int64_t limit_bytes_;
+  const AllocationIdentity process_;  // boot id and generation of this process
+  mutable std::mutex mutex_;
+  std::vector<Slot> slots_;          // guarded by mutex_
+  std::vector<uint32_t> free_;       // guarded by mutex_
+  int64_t allocated_bytes_ = 0;      // guarded by mutex_
+  int64_t allocations_ = 0;          // guarded by mutex_
+};
+
+}  // namespace tetrad

@@ -1,0 +1,113 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Device: memory and execution of one device; the one virtual interface of
+// the program.
+//
+// Memory comes as fd-backed allocations, zeroed, each with an identity that is
+// never reused. Work comes as bindings: a plan with concrete memory, made once
+// by Bind() (which may allocate and fail) and launched many times by Launch()
+// (which does neither). Launches of one lane run in order. Each launch ends in
+// exactly one completion, fetched by Poll(); `wake` (given at construction) is
+// called after a completion became available, from a device thread.
+//
+// Thread-safe, except that a caller must not free what a launch still uses;
+// Free() and Unbind() of such an object are refused with FAILED_PRECONDITION.
+// Ids are handles: a stale one is refused with ABORTED, never followed.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/plan.h"
+#include "engine/support/unique_fd.h"
+
+namespace tetrad {
+
+enum class AllocationId : uint64_t { kNone = 0 };
+enum class BindingId : uint64_t { kNone = 0 };
+enum class LaneId : uint32_t {};
+
+// Names an allocation across processes and restarts.
+struct AllocationIdentity {
+  std::array<uint8_t, 16> boot_id{};  // of the machine
+  uint64_t generation = 0;            // of the process that created it
+  std::array<uint8_t, 16> uuid{};
+  bool operator==(const AllocationIdentity&) const = default;
+};
+
+struct Allocation {
+  AllocationId id = AllocationId::kNone;
+  AllocationIdentity identity;
+  int64_t bytes = 0;
+};
+
+// A range of an allocation.
+struct BlockRef {
+  AllocationId allocation = AllocationId::kNone;
+  int64_t offset = 0;
+  int64_t bytes = 0;
+};
+
+// The memory of one binding. Sizes and alignment are checked against the plan.
+// `a_scales`, `row_scale`, `m_values` are empty (bytes 0) where the signature
+// has none. `alpha` holds one FP32 per group.
+struct Operands {
+  BlockRef a, a_scales, b, b_scales, c, alpha, row_scale, m_values;
+};
+
+struct Completion {
+  uint64_t ticket = 0;
+  absl::StatusCode code = absl::StatusCode::kOk;  // kInternal: the launch itself failed
+  uint32_t error_word = 0;                        // kError* bits of kernels/problem.h
+  int64_t device_ns = 0;
+};
+
+struct MemoryUse {
+  int64_t allocated_bytes = 0;
+  int64_t limit_bytes = 0;
+  int64_t allocations = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual const DeviceLimits& limits() const = 0;
+  virtual MemoryUse memory_use() const = 0;
+
+  // Zeroed memory of its own. RESOURCE_EXHAUSTED names the bytes wanted and left.
+  virtual absl::StatusOr<Allocation> Allocate(int64_t bytes) = 0;
+  virtual absl::Status Free(AllocationId id) = 0;
+  // Makes the allocation read-only for this process and for later mappings.
+  virtual absl::Status Seal(AllocationId id) = 0;
+  // A descriptor another process can import; the whole allocation.
+  virtual absl::StatusOr<UniqueFd> Export(AllocationId id) = 0;
+  // Maps an exported allocation under the identity it was created with;
+  // `writable` as far as its seals allow.
+  virtual absl::StatusOr<Allocation> Import(UniqueFd fd, const AllocationIdentity& identity,
+                                            bool writable) = 0;
+
+  // Synchronous copies between host memory and an allocation.
+  virtual absl::Status Write(AllocationId id, int64_t offset, std::span<const std::byte> data) = 0;
+  virtual absl::Status Read(AllocationId id, int64_t offset, std::span<std::byte> data) const = 0;
+  virtual absl::Status Clear(AllocationId id, int64_t offset, int64_t bytes) = 0;
+
+  virtual absl::StatusOr<BindingId> Bind(std::shared_ptr<const Plan> plan,
+                                         const Operands& operands) = 0;
+  virtual absl::Status Unbind(BindingId id) = 0;
+
+  // Starts the binding after earlier launches of `lane`. RESOURCE_EXHAUSTED
+  // when max_in_flight launches are under way. Allocates nothing.
+  virtual absl::Status Launch(LaneId lane, BindingId binding, uint64_t ticket) = 0;
+  // Moves finished launches into `out`; returns how many.
+  virtual size_t Poll(std::span<Completion> out) = 0;
+};
+
+}  // namespace tetrad

@@ -1,0 +1,154 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/inline_operands.h"
+
+#include <cmath>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/support/status_macros.h"
+
+namespace tetrad {
+namespace {
+
+absl::Status CheckSize(absl::string_view name, int64_t have, int64_t want, absl::string_view unit) {
+  if (have == want) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, ": ", have, " ", unit, ", the signature needs ", want));
+}
+
+absl::Status CheckMValues(const Signature& signature, std::span<const int32_t> values) {
+  const int64_t rows = signature.capacity_rows;
+  if (signature.m_source == MSource::kCounts) {
+    for (size_t g = 0; g < values.size(); ++g) {
+      if (values[g] < 0 || values[g] > rows) {
+        return absl::InvalidArgumentError(absl::StrCat("group ", g, ": m_values=", values[g],
+                                                       " must be between 0 and the ", rows,
+                                                       " rows reserved"));
+      }
+    }
+    return absl::OkStatus();
+  }
+  if (values[0] != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("m_values: offsets[0]=", values[0], " must be 0"));
+  }
+  for (size_t g = 0; g + 1 < values.size(); ++g) {
+    if (values[g + 1] < values[g] || values[g + 1] > rows) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("group ", g, ": m_values: offsets ", values[g], " to ", values[g + 1],
+                       " must not fall nor pass the capacity of ", rows, " rows"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::span<const std::byte> Bytes(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+// Copies an operand of concatenated groups to where the plan has the groups.
+absl::Status WriteGroups(Device& device, const BlockRef& block, std::span<const std::byte> data,
+                         const Plan& plan, int64_t GroupOffsets::*at) {
+  if (data.empty()) return absl::OkStatus();
+  const std::vector<GroupOffsets>& to = plan.layout.groups;
+  const std::vector<GroupOffsets>& from = plan.wire.groups;
+  if (to.empty() || to.back().*at == from.back().*at) {
+    return device.Write(block.allocation, block.offset, data);
+  }
+  for (size_t g = 0; g < to.size(); ++g) {
+    const int64_t begin = from[g].*at;
+    const int64_t end = g + 1 < from.size() ? from[g + 1].*at : static_cast<int64_t>(data.size());
+    TETRAD_RETURN_IF_ERROR(device.Write(block.allocation, block.offset + to[g].*at,
+                                        data.subspan(begin, end - begin)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckInlineOperands(const Plan& plan, const InlineOperands& operands,
+                                 int64_t max_inline_bytes) {
+  const Signature& signature = plan.signature;
+  const OperandLayout& wire = plan.wire;
+  const int64_t groups = static_cast<int64_t>(signature.groups.size());
+  const int64_t row_scales = signature.row_scale ? wire.rows : 0;
+  const int64_t total = wire.a_bytes + wire.a_scale_bytes + wire.c_bytes +
+                        4 * (groups + row_scales + wire.m_values);
+  if (total > max_inline_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("inline_operands: operands and output are ", total,
+                     " bytes, max_inline_bytes is ", max_inline_bytes));
+  }
+  const auto size = [](const auto& range) { return static_cast<int64_t>(range.size()); };
+  TETRAD_RETURN_IF_ERROR(
+      CheckSize("activations", size(operands.activations), wire.a_bytes, "bytes"));
+  TETRAD_RETURN_IF_ERROR(CheckSize("activation_scales", size(operands.activation_scales),
+                                   wire.a_scale_bytes, "bytes"));
+  TETRAD_RETURN_IF_ERROR(CheckSize("row_scale", size(operands.row_scale), row_scales, "values"));
+  TETRAD_RETURN_IF_ERROR(CheckSize("m_values", size(operands.m_values), wire.m_values, "values"));
+  if (!operands.alpha.empty()) {
+    TETRAD_RETURN_IF_ERROR(CheckSize("alpha", size(operands.alpha), groups, "values"));
+    for (size_t g = 0; g < operands.alpha.size(); ++g) {
+      if (!std::isfinite(operands.alpha[g])) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("group ", g, ": alpha=", operands.alpha[g], " must be finite"));
+      }
+    }
+  }
+  return signature.device_m() ? CheckMValues(signature, operands.m_values) : absl::OkStatus();
+}
+
+absl::Status CheckWeightsFit(const Signature& signature, const WeightsVersion& weights) {
+  const WeightsSpec& spec = weights.spec();
+  bool fits = spec.groups.size() == signature.groups.size() &&
+              spec.scale_layout == signature.types.b_scale_layout;
+  for (size_t g = 0; fits && g < spec.groups.size(); ++g) {
+    fits = spec.groups[g] == GroupDims{signature.groups[g].n, signature.groups[g].k};
+  }
+  if (fits) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "weights ", weights.reference(), ": not of the shapes and scale layout the plan was made for"));
+}
+
+absl::Status CopyInlineOperands(const StagingLease& staging, const InlineOperands& operands) {
+  const Plan& plan = staging.plan();
+  const Operands& to = staging.set().operands;
+  const WeightsVersion& weights = *staging.set().weights;
+  Device& device = staging.device();
+  TETRAD_RETURN_IF_ERROR(
+      WriteGroups(device, to.a, Bytes(operands.activations), plan, &GroupOffsets::a));
+  TETRAD_RETURN_IF_ERROR(WriteGroups(device, to.a_scales, Bytes(operands.activation_scales), plan,
+                                     &GroupOffsets::a_scales));
+  std::vector<float> alpha(plan.signature.groups.size());
+  for (size_t g = 0; g < alpha.size(); ++g) {
+    alpha[g] = (operands.alpha.empty() ? 1.0f : operands.alpha[g]) * weights.alpha(g);
+  }
+  TETRAD_RETURN_IF_ERROR(
+      device.Write(to.alpha.allocation, to.alpha.offset, std::as_bytes(std::span(alpha))));
+  TETRAD_RETURN_IF_ERROR(device.Write(to.row_scale.allocation, to.row_scale.offset,
+                                      std::as_bytes(operands.row_scale)));
+  TETRAD_RETURN_IF_ERROR(device.Write(to.m_values.allocation, to.m_values.offset,
+                                      std::as_bytes(operands.m_values)));
+  // An earlier request's output must not show in gaps or rows that are not live.
+  if (plan.layout.c_has_gaps) return device.Clear(to.c.allocation, to.c.offset, to.c.bytes);
+  return absl::OkStatus();
+}
+
+absl::Status CopyInlineOutput(const StagingLease& staging, std::span<std::byte> out) {
+  const Plan& plan = staging.plan();
+  const BlockRef& c = staging.set().operands.c;
+  const std::vector<GroupOffsets>& from = plan.layout.groups;
+  const std::vector<GroupOffsets>& to = plan.wire.groups;
+  if (from.empty() || from.back().c == to.back().c) {
+    return staging.device().Read(c.allocation, c.offset, out);
+  }
+  for (size_t g = 0; g < to.size(); ++g) {
+    const int64_t begin = to[g].c;
+    const int64_t end = g + 1 < to.size() ? to[g + 1].c : plan.wire.c_bytes;
+    TETRAD_RETURN_IF_ERROR(staging.device().Read(c.allocation, c.offset + from[g].c,
+                                                 out.subspan(begin, end - begin)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tetrad

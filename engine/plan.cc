@@ -1,0 +1,52 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/plan.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace tetrad {
+
+int64_t Plan::host_bytes() const {
+  return static_cast<int64_t>(sizeof(Plan) + signature.groups.size() * sizeof(GroupShape) +
+                              (layout.groups.size() + wire.groups.size()) * sizeof(GroupOffsets) +
+                              schedule.tiles.size() * (sizeof(Tile) + sizeof(int32_t)) +
+                              schedule.cta_begin.size() * sizeof(int32_t) + explanation.size());
+}
+
+absl::StatusOr<Plan> BuildPlan(const Signature& signature, const DeviceLimits& limits) {
+  if (limits.kernels.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("device ", limits.uuid, " (", limits.capability, ") has no kernels"));
+  }
+  // Every kernel of today's devices takes every legal signature.
+  const KernelTraits& kernel = limits.kernels.front();
+  Plan plan;
+  plan.signature = signature;
+  plan.layout = LayOut(signature, kStagingAlignment);
+  plan.wire = LayOut(signature, 1);
+  plan.kernel = kernel.name;
+  plan.tile = kernel.tile;
+  plan.floor = ComputeFloor(signature, limits.rates);
+  if (signature.device_m()) {
+    plan.explanation = absl::StrFormat(
+        "%s: rows are read at launch; tiles of %d x %d are formed from the live counts",
+        kernel.name, kernel.tile.max_rows, kernel.tile.max_columns);
+    return plan;
+  }
+  plan.schedule = LayOutTiles(signature.groups, kernel.tile, limits.ctas);
+  int32_t rows = 0, columns = 0;
+  for (const Tile& tile : plan.schedule.tiles) {
+    rows = std::max(rows, tile.rows);
+    columns = std::max(columns, tile.columns);
+  }
+  plan.explanation = absl::StrFormat(
+      "%s: %d tiles of at most %d x %d on %d CTAs, longest CTA %.2f of the ideal; bound by %s",
+      kernel.name, plan.schedule.tiles.size(), rows, columns, limits.ctas, plan.schedule.balance(),
+      plan.floor.compute_us >= plan.floor.memory_us ? "arithmetic" : "memory");
+  return plan;
+}
+
+}  // namespace tetrad

@@ -1,0 +1,58 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Plan: a signature with the kernel chosen for it, its schedule and its floor.
+// Immutable once built; a pure function of (signature, device limits).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/floor.h"
+#include "engine/schedule.h"
+#include "engine/signature.h"
+
+namespace tetrad {
+
+// What one kernel of a device takes and how it tiles.
+struct KernelTraits {
+  std::string name;  // e.g. "cpu.avx512"
+  TileTraits tile;
+};
+
+struct DeviceLimits {
+  std::string uuid;
+  std::string name;
+  std::string capability;  // "cpu"
+  int32_t ctas = 1;        // workers a schedule is laid out for
+  int64_t memory_bytes = 0;
+  int32_t lanes = 1;
+  int32_t max_in_flight = 64;
+  DeviceRates rates;
+  std::vector<KernelTraits> kernels;  // first that accepts a signature wins
+};
+
+struct Plan {
+  Signature signature;
+  OperandLayout layout;  // operands in device memory
+  OperandLayout wire;    // operands and output of an inline request, concatenated
+  std::string kernel;
+  TileTraits tile;
+  Schedule schedule;  // empty with device-side M: tiles follow the live counts
+  Floor floor;
+  std::string explanation;
+
+  // Host memory the plan holds, for budgets.
+  int64_t host_bytes() const;
+};
+
+// Groups of operands start at multiples of this in staging memory.
+inline constexpr int64_t kStagingAlignment = 128;
+
+// INVALID_ARGUMENT or FAILED_PRECONDITION if no kernel of the device accepts
+// the canonical `signature`.
+absl::StatusOr<Plan> BuildPlan(const Signature& signature, const DeviceLimits& limits);
+
+}  // namespace tetrad

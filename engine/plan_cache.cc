@@ -1,0 +1,68 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/plan_cache.h"
+
+#include <algorithm>
+
+namespace tetrad {
+
+PlanCache::PlanCache(int64_t capacity, Builder build)
+    : capacity_(std::max<int64_t>(capacity, 1)), build_(std::move(build)) {}
+
+absl::StatusOr<PlanCache::Found> PlanCache::Get(const Signature& canonical) {
+  std::shared_ptr<PlanEntry> evicted;  // destroyed after the lock is gone
+  std::unique_lock lock(mutex_);
+  if (const auto at = slots_.find(canonical); at != slots_.end()) {
+    const std::shared_ptr<Slot> slot = at->second;
+    if (!slot->done) {
+      built_.wait(lock, [&] { return slot->done; });
+    } else {
+      by_use_.splice(by_use_.end(), by_use_, slot->use);
+    }
+    ++stats_.hits;
+    if (slot->entry == nullptr) return slot->failure;
+    return Found{slot->entry, true};
+  }
+
+  const auto [at, inserted] = slots_.emplace(canonical, std::make_shared<Slot>());
+  const std::shared_ptr<Slot> slot = at->second;
+  const Signature* const key = &at->first;  // nodes do not move
+  ++stats_.misses;
+  lock.unlock();
+  auto built = build_(canonical);
+  lock.lock();
+  slot->done = true;
+  built_.notify_all();
+  if (!built.ok()) {
+    slot->failure = built.status();
+    slots_.erase(*key);
+    return slot->failure;
+  }
+  slot->entry = *std::move(built);
+  slot->use = by_use_.insert(by_use_.end(), key);
+  if (static_cast<int64_t>(by_use_.size()) > capacity_) {
+    const auto oldest = slots_.find(*by_use_.front());
+    evicted = oldest->second->entry;  // a copy: threads that waited for it may still read the slot
+    by_use_.pop_front();
+    slots_.erase(oldest);
+    ++stats_.evictions;
+  }
+  return Found{slot->entry, false};
+}
+
+std::vector<std::shared_ptr<PlanEntry>> PlanCache::Entries() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<PlanEntry>> entries;
+  entries.reserve(by_use_.size());
+  for (const Signature* key : by_use_) entries.push_back(slots_.find(*key)->second->entry);
+  return entries;
+}
+
+PlanCache::Stats PlanCache::stats() const {
+  std::lock_guard lock(mutex_);
+  Stats stats = stats_;
+  stats.size = static_cast<int64_t>(by_use_.size());
+  return stats;
+}
+
+}  // namespace tetrad

@@ -1,0 +1,389 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/weights.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/scale_check.h"
+#include "engine/support/status_macros.h"
+
+namespace tetrad {
+namespace {
+
+constexpr int64_t kOperandSpacing = 256;  // of codes and scales within the allocation
+constexpr size_t kMaxNameBytes = 128;
+
+bool IsNameCharacter(char c) {
+  return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
+         c == '_' || c == '/' || c == '-';
+}
+
+absl::Status ValidateName(std::string_view name) {
+  if (name.empty() || name.size() > kMaxNameBytes ||
+      !std::all_of(name.begin(), name.end(), IsNameCharacter)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("name: ", name.size(),
+                     " bytes; must be 1 to 128 characters of A-Z a-z 0-9 . _ / -"));
+  }
+  return absl::OkStatus();
+}
+
+int64_t TotalCodeBytes(const WeightsSpec& spec) {
+  int64_t bytes = 0;
+  for (const GroupDims& dims : spec.groups) bytes += CodeBytes(dims.n, dims.k);
+  return bytes;
+}
+
+int64_t TotalScaleBytes(const WeightsSpec& spec) {
+  int64_t bytes = 0;
+  for (const GroupDims& dims : spec.groups) {
+    bytes += ScalePlaneBytes(spec.scale_layout, dims.n, dims.k);
+  }
+  return bytes;
+}
+
+struct Reference {
+  std::string_view name;
+  std::optional<int64_t> version;
+};
+
+absl::StatusOr<Reference> ParseReference(std::string_view text) {
+  Reference reference;
+  const size_t at = text.find('@');
+  reference.name = text.substr(0, at);
+  TETRAD_RETURN_IF_ERROR(ValidateName(reference.name));
+  if (at != std::string_view::npos) {
+    const std::string_view digits = text.substr(at + 1);
+    int64_t version = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), version);
+    if (error != std::errc() || end != digits.data() + digits.size() || version < 1) {
+      return absl::InvalidArgumentError("weights: the part after @ must be a positive version number");
+    }
+    reference.version = version;
+  }
+  return reference;
+}
+
+absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
+
+absl::Status CheckFactors(absl::string_view field, const std::vector<float>& values, size_t groups) {
+  if (!values.empty() && values.size() != groups) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, ": ", values.size(), " values for ", groups, " groups"));
+  }
+  for (size_t g = 0; g < values.size(); ++g) {
+    if (!std::isfinite(values[g])) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("group ", g, ": ", field, "=", values[g], " must be finite"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ValidateWeightsSpec(const WeightsSpec& spec) {
+  TETRAD_RETURN_IF_ERROR(ValidateName(spec.name));
+  if (spec.groups.empty()) return absl::InvalidArgumentError("groups=0 must be at least 1");
+  if (static_cast<uint8_t>(spec.scale_layout) > 1) {
+    return absl::InvalidArgumentError("scale_layout is not one of the known values");
+  }
+  // Sums stay far below 2^63: a group has at most 2^61 codes, so check as we go.
+  constexpr int64_t kMaxBytes = int64_t{1} << 46;
+  int64_t bytes = 0;
+  for (size_t g = 0; g < spec.groups.size(); ++g) {
+    const auto [n, k] = spec.groups[g];
+    if (n < 1) {
+      return absl::InvalidArgumentError(absl::StrCat("group ", g, ": n=", n, " must be at least 1"));
+    }
+    if (k < 1 || k % kKMultiple != 0) {
+      return absl::InvalidArgumentError(absl::StrCat("group ", g, ": k=", k,
+                                                     " must be a positive multiple of ", kKMultiple));
+    }
+    // n * k < 2^62, but a single group beyond the limit must not be summed.
+    const int64_t codes = CodeBytes(n, k);
+    if (codes > kMaxBytes || (bytes += codes) > kMaxBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("group ", g, ": weights exceed the limit of ", kMaxBytes, " bytes"));
+    }
+  }
+  TETRAD_RETURN_IF_ERROR(CheckFactors("alpha", spec.alpha, spec.groups.size()));
+  return CheckFactors("input_scale", spec.input_scale, spec.groups.size());
+}
+
+WeightsVersion::WeightsVersion(Device& device, WeightsSpec spec, int64_t version, Allocation memory)
+    : device_(device),
+      spec_(std::move(spec)),
+      version_(version),
+      memory_(memory),
+      code_bytes_(TotalCodeBytes(spec_)),
+      scale_bytes_(TotalScaleBytes(spec_)),
+      scales_offset_(RoundUp(code_bytes_, kOperandSpacing)) {}
+
+WeightsVersion::~WeightsVersion() {
+  // Every binding over this memory held the version, so nothing uses it now.
+  TETRAD_CHECK(device_.Free(memory_.id).ok());
+}
+
+std::string WeightsVersion::reference() const { return absl::StrCat(spec_.name, "@", version_); }
+BlockRef WeightsVersion::codes() const { return {memory_.id, 0, code_bytes_}; }
+BlockRef WeightsVersion::scales() const { return {memory_.id, scales_offset_, scale_bytes_}; }
+
+// A version being written.
+struct WeightsRegistry::Pending {
+  explicit Pending(std::shared_ptr<WeightsVersion> v) : version(std::move(v)) {}
+  const std::shared_ptr<WeightsVersion> version;
+  std::mutex mutex;
+  std::map<int64_t, int64_t> written[2];  // per operand, begin -> end, merged; guarded by mutex
+  bool closed = false;                    // sealed or abandoned; guarded by mutex
+};
+
+struct WeightsRegistry::Name {
+  std::shared_ptr<const WeightsVersion> sealed;
+  std::map<int64_t, std::shared_ptr<Pending>> pending;
+  bool empty() const { return sealed == nullptr && pending.empty(); }
+};
+
+WeightsRegistry::WeightsRegistry(Device& device, Limits limits, std::function<void()> on_retired)
+    : device_(device), limits_(limits), on_retired_(std::move(on_retired)) {}
+WeightsRegistry::~WeightsRegistry() = default;
+
+absl::StatusOr<int64_t> WeightsRegistry::Begin(WeightsSpec spec) {
+  TETRAD_RETURN_IF_ERROR(ValidateWeightsSpec(spec));
+  const int64_t groups = static_cast<int64_t>(spec.groups.size());
+  if (groups > limits_.max_groups) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("groups=", groups, " exceeds the limit ", limits_.max_groups));
+  }
+  {
+    std::lock_guard lock(mutex_);
+    if (versions_held_ >= limits_.max_versions) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("weights: ", versions_held_, " versions held, the limit"));
+    }
+    ++versions_held_;  // reserved before the slow allocation
+  }
+  const int64_t bytes = RoundUp(TotalCodeBytes(spec), kOperandSpacing) + TotalScaleBytes(spec);
+  auto memory = device_.Allocate(bytes);
+  std::lock_guard lock(mutex_);
+  if (!memory.ok()) {
+    --versions_held_;
+    return memory.status();
+  }
+  const int64_t version = ++last_version_;
+  const std::string name = spec.name;
+  names_[name].pending[version] = std::make_shared<Pending>(
+      std::make_shared<WeightsVersion>(device_, std::move(spec), version, *memory));
+  return version;
+}
+
+absl::StatusOr<std::shared_ptr<WeightsRegistry::Pending>> WeightsRegistry::FindPending(
+    std::string_view name, int64_t version) const {
+  std::lock_guard lock(mutex_);
+  if (const auto at = names_.find(name); at != names_.end()) {
+    const auto pending = at->second.pending.find(version);
+    if (pending != at->second.pending.end()) return pending->second;
+    if (at->second.sealed != nullptr && at->second.sealed->version() == version) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("weights ", View(name), "@", version, " is sealed"));
+    }
+  }
+  return absl::NotFoundError(absl::StrCat("weights: no unsealed version ", version, " of that name"));
+}
+
+absl::Status WeightsRegistry::Write(std::string_view name, int64_t version, WeightsOperand operand,
+                                    int64_t offset, std::span<const std::byte> data) {
+  TETRAD_ASSIGN_OR_RETURN(const std::shared_ptr<Pending> pending, FindPending(name, version));
+  const WeightsVersion& weights = *pending->version;
+  const bool scales = operand == WeightsOperand::kScales;
+  const BlockRef block = scales ? weights.scales() : weights.codes();
+  const char* const field = scales ? "scales" : "codes";
+  const int64_t bytes = static_cast<int64_t>(data.size());
+  if (offset < 0 || offset > block.bytes || bytes > block.bytes - offset) {
+    return absl::InvalidArgumentError(absl::StrCat(field, ": ", bytes, " bytes at offset ", offset,
+                                                   " exceed the operand's ", block.bytes, " bytes"));
+  }
+  if (bytes == 0) return absl::OkStatus();
+
+  std::lock_guard lock(pending->mutex);
+  if (pending->closed) {
+    return absl::FailedPreconditionError("weights: this version is no longer being written");
+  }
+  std::map<int64_t, int64_t>& written = pending->written[static_cast<size_t>(operand)];
+  auto next = written.upper_bound(offset);
+  const bool overlaps_previous = next != written.begin() && std::prev(next)->second > offset;
+  if (overlaps_previous || (next != written.end() && next->first < offset + bytes)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        field, ": some of the ", bytes, " bytes at offset ", offset, " were already written"));
+  }
+  if (scales) {
+    TETRAD_ASSIGN_OR_RETURN(const ScaleChunk clean,
+                            CheckScales(weights.spec().groups, weights.spec().scale_layout, offset, data));
+    TETRAD_RETURN_IF_ERROR(device_.Write(block.allocation, block.offset + offset,
+                                         clean.sanitized.empty() ? data : clean.sanitized));
+  } else {
+    TETRAD_RETURN_IF_ERROR(device_.Write(block.allocation, block.offset + offset, data));
+  }
+  // Keep the intervals merged, so that an upload in order holds just one.
+  int64_t begin = offset, end = offset + bytes;
+  if (next != written.end() && next->first == end) {
+    end = next->second;
+    next = written.erase(next);
+  }
+  if (next != written.begin() && std::prev(next)->second == begin) {
+    std::prev(next)->second = end;
+  } else {
+    written[begin] = end;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<WeightsInfo> WeightsRegistry::Seal(std::string_view name, int64_t version) {
+  TETRAD_ASSIGN_OR_RETURN(const std::shared_ptr<Pending> pending, FindPending(name, version));
+  const std::shared_ptr<WeightsVersion>& weights = pending->version;
+  std::unique_lock lock(pending->mutex);
+  if (pending->closed) {
+    return absl::FailedPreconditionError("weights: this version is no longer being written");
+  }
+  for (const WeightsOperand operand : {WeightsOperand::kCodes, WeightsOperand::kScales}) {
+    const bool scales = operand == WeightsOperand::kScales;
+    const int64_t want = scales ? weights->scales().bytes : weights->codes().bytes;
+    const auto& written = pending->written[static_cast<size_t>(operand)];
+    if (written.size() == 1 && written.begin()->first == 0 && written.begin()->second == want) continue;
+    int64_t have = 0, first_gap = 0;
+    for (const auto& [begin, end] : written) {
+      if (begin == first_gap) first_gap = end;
+      have += end - begin;
+    }
+    return absl::FailedPreconditionError(absl::StrCat(scales ? "scales" : "codes", ": ", want - have,
+                                                      " of ", want, " bytes missing, the first at ",
+                                                      first_gap));
+  }
+  TETRAD_ASSIGN_OR_RETURN(const bool replaced, Publish(*pending));
+  lock.unlock();
+  if (replaced) on_retired_();
+  return WeightsInfo{weights->spec(), version, true, weights->bytes()};
+}
+
+absl::StatusOr<bool> WeightsRegistry::Publish(Pending& pending) {
+  const std::shared_ptr<WeightsVersion>& weights = pending.version;
+  std::shared_ptr<const WeightsVersion> replaced;  // freed after the lock is gone
+  std::lock_guard lock(mutex_);
+  const auto at = names_.find(weights->spec().name);
+  if (at == names_.end() || !at->second.pending.contains(weights->version())) {
+    return absl::NotFoundError(absl::StrCat("weights ", weights->reference(), " was dropped"));
+  }
+  Name& entry = at->second;
+  if (entry.sealed != nullptr && entry.sealed->spec().groups != weights->spec().groups) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("weights ", weights->spec().name, ": a replacement needs the shapes of version ",
+                     entry.sealed->version(), "; drop it first to change them"));
+  }
+  TETRAD_RETURN_IF_ERROR(device_.Seal(weights->codes().allocation));
+  pending.closed = true;
+  entry.pending.erase(weights->version());
+  replaced = std::exchange(entry.sealed, weights);
+  if (replaced == nullptr) return false;
+  replaced->retired_.store(true, std::memory_order_release);
+  --versions_held_;
+  return true;
+}
+
+void WeightsRegistry::Abandon(std::string_view name, int64_t version) {
+  const auto pending = FindPending(name, version);
+  if (!pending.ok()) return;
+  std::lock_guard lock((*pending)->mutex);
+  (*pending)->closed = true;
+  std::lock_guard registry_lock(mutex_);
+  const auto at = names_.find(name);
+  if (at == names_.end() || at->second.pending.erase(version) == 0) return;
+  --versions_held_;
+  if (at->second.empty()) names_.erase(at);
+}
+
+absl::StatusOr<std::shared_ptr<const WeightsVersion>> WeightsRegistry::Resolve(
+    std::string_view text) const {
+  TETRAD_ASSIGN_OR_RETURN(const Reference reference, ParseReference(text));
+  std::lock_guard lock(mutex_);
+  const auto at = names_.find(reference.name);
+  if (at == names_.end()) {
+    return absl::NotFoundError(absl::StrCat("weights: nothing is registered as ", View(reference.name)));
+  }
+  const Name& entry = at->second;
+  if (entry.sealed == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("weights ", View(reference.name), ": no version is sealed yet"));
+  }
+  if (reference.version.has_value() && *reference.version != entry.sealed->version()) {
+    if (entry.pending.contains(*reference.version)) {
+      return absl::FailedPreconditionError(absl::StrCat("weights ", View(text), " is not sealed yet"));
+    }
+    return absl::NotFoundError(
+        absl::StrCat("weights ", View(text), ": the version is ", entry.sealed->version()));
+  }
+  return entry.sealed;
+}
+
+absl::StatusOr<int> WeightsRegistry::Drop(std::string_view text) {
+  TETRAD_ASSIGN_OR_RETURN(const Reference reference, ParseReference(text));
+  std::vector<std::shared_ptr<const void>> dropped;  // freed after the lock is gone
+  {
+    std::lock_guard lock(mutex_);
+    const auto at = names_.find(reference.name);
+    if (at != names_.end()) {
+      Name& entry = at->second;
+      if (entry.sealed != nullptr &&
+          (!reference.version.has_value() || *reference.version == entry.sealed->version())) {
+        entry.sealed->retired_.store(true, std::memory_order_release);
+        dropped.push_back(std::exchange(entry.sealed, nullptr));
+      }
+      for (auto it = entry.pending.begin(); it != entry.pending.end();) {
+        if (reference.version.has_value() && *reference.version != it->first) {
+          ++it;
+          continue;
+        }
+        dropped.push_back(it->second);
+        it = entry.pending.erase(it);
+      }
+      if (entry.empty()) names_.erase(at);
+      versions_held_ -= static_cast<int64_t>(dropped.size());
+    }
+  }
+  if (dropped.empty()) {
+    return absl::NotFoundError(absl::StrCat("weights: nothing is registered as ", View(text)));
+  }
+  on_retired_();
+  return static_cast<int>(dropped.size());
+}
+
+std::vector<WeightsInfo> WeightsRegistry::List() const {
+  std::vector<WeightsInfo> list;
+  std::lock_guard lock(mutex_);
+  for (const auto& [name, entry] : names_) {
+    if (entry.sealed != nullptr) {
+      list.push_back({entry.sealed->spec(), entry.sealed->version(), true, entry.sealed->bytes()});
+    }
+    for (const auto& [version, pending] : entry.pending) {
+      list.push_back({pending->version->spec(), version, false, pending->version->bytes()});
+    }
+  }
+  return list;
+}
+
+WeightsRegistry::Use WeightsRegistry::use() const {
+  Use use;
+  std::lock_guard lock(mutex_);
+  use.versions = versions_held_;
+  for (const auto& [name, entry] : names_) {
+    if (entry.sealed != nullptr) use.bytes += entry.sealed->bytes();
+    for (const auto& [version, pending] : entry.pending) use.bytes += pending->version->bytes();
+  }
+  return use;
+}
+
+}  // namespace tetrad

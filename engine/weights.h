@@ -1,0 +1,143 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Weights: B operands under a name and version, written once, then sealed.
+//
+// Begin() reserves a version and device memory; Write() fills it in any order,
+// refuses illegal scales and clears scale padding; Seal() checks that every
+// byte arrived exactly once, makes the memory read-only and then makes the
+// version the one its name resolves to, atomically. The version it
+// replaces stays alive for the launches that hold it and is forgotten. A
+// replacement must have the shapes of what it replaces.
+//
+// Thread-safe. A WeightsVersion handed out stays valid while it is held; its
+// memory returns to the device with the last holder.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/device.h"
+
+namespace tetrad {
+
+struct GroupDims {
+  int32_t n = 0;
+  int32_t k = 0;
+  bool operator==(const GroupDims&) const = default;
+};
+
+struct WeightsSpec {
+  std::string name;               // [A-Za-z0-9._/-]{1,128}
+  std::vector<GroupDims> groups;
+  ScaleLayout scale_layout = ScaleLayout::kLinear;
+  std::vector<float> alpha;        // per group, finite; empty: 1
+  std::vector<float> input_scale;  // per group where a checkpoint has one; informative
+  std::string source;              // for listings
+};
+
+absl::Status ValidateWeightsSpec(const WeightsSpec& spec);
+
+enum class WeightsOperand : uint8_t { kCodes = 0, kScales = 1 };
+
+struct WeightsInfo {
+  WeightsSpec spec;
+  int64_t version = 0;
+  bool sealed = false;
+  int64_t bytes = 0;  // device memory held
+};
+
+// One version in device memory. Codes and scales are the groups concatenated.
+class WeightsVersion {
+ public:
+  WeightsVersion(Device& device, WeightsSpec spec, int64_t version, Allocation memory);
+  ~WeightsVersion();
+  WeightsVersion(const WeightsVersion&) = delete;
+
+  const WeightsSpec& spec() const { return spec_; }
+  int64_t version() const { return version_; }
+  std::string reference() const;  // name@version
+  BlockRef codes() const;
+  BlockRef scales() const;
+  int64_t bytes() const { return memory_.bytes; }
+  // No name resolves to it any more: dropped or replaced. Caches let go of it.
+  bool retired() const { return retired_.load(std::memory_order_acquire); }
+  float alpha(size_t group) const { return spec_.alpha.empty() ? 1.0f : spec_.alpha[group]; }
+
+ private:
+  friend class WeightsRegistry;
+  Device& device_;
+  const WeightsSpec spec_;
+  const int64_t version_;
+  const Allocation memory_;
+  const int64_t code_bytes_;
+  const int64_t scale_bytes_;
+  const int64_t scales_offset_;
+  mutable std::atomic<bool> retired_{false};
+};
+
+class WeightsRegistry {
+ public:
+  struct Limits {
+    int64_t max_versions = 4096;  // sealed and unsealed together
+    int64_t max_groups = 1 << 20;
+  };
+  // `on_retired` is called, without locks held, after a version was replaced or
+  // dropped: caches can let go of it.
+  WeightsRegistry(Device& device, Limits limits, std::function<void()> on_retired);
+  ~WeightsRegistry();
+
+  // Reserves the next version of spec.name and zeroed memory for it.
+  absl::StatusOr<int64_t> Begin(WeightsSpec spec);
+  // Bytes of an operand, from its start; refused where bytes were already
+  // written. INVALID_ARGUMENT names group, row and block of an illegal scale.
+  absl::Status Write(std::string_view name, int64_t version, WeightsOperand operand,
+                     int64_t offset, std::span<const std::byte> data);
+  // Checks, freezes and publishes. FAILED_PRECONDITION names the bytes missing
+  // or the version whose shapes a replacement must have.
+  absl::StatusOr<WeightsInfo> Seal(std::string_view name, int64_t version);
+  // Forgets an unsealed version, e.g. of an upload that broke off.
+  void Abandon(std::string_view name, int64_t version);
+
+  // `name` or `name@version`. NOT_FOUND says what exists.
+  absl::StatusOr<std::shared_ptr<const WeightsVersion>> Resolve(std::string_view reference) const;
+  // Forgets `name@version`, or all of `name` (sealed and not). Returns how many.
+  absl::StatusOr<int> Drop(std::string_view reference);
+  std::vector<WeightsInfo> List() const;
+  struct Use {
+    int64_t versions = 0;
+    int64_t bytes = 0;
+  };
+  // Versions a name leads to, sealed or not.
+  Use use() const;
+
+ private:
+  struct Pending;
+  struct Name;
+  absl::StatusOr<std::shared_ptr<Pending>> FindPending(std::string_view name,
+                                                       int64_t version) const;
+  // Makes the version the sealed one of its name; true if it replaced another.
+  // Needs pending.mutex.
+  absl::StatusOr<bool> Publish(Pending& pending);
+
+  Device& device_;
+  const Limits limits_;
+  const std::function<void()> on_retired_;
+  mutable std::mutex mutex_;
+  std::map<std::string, Name, std::less<>> names_;  // guarded by mutex_
+  int64_t versions_held_ = 0;                       // guarded by mutex_
+  // Counts over all names, so that name@version never means two things, even
+  // after a name was dropped and used again. Guarded by mutex_.
+  int64_t last_version_ = 0;
+};
+
+}  // namespace tetrad

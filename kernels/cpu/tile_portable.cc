@@ -1,0 +1,109 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Plain C++: the meaning of the kernel without instructions of any processor.
+//
+// fma(a, b, c) is computed as float(double(c) + double(a) * double(b)). The
+// product is exact in double, and rounding the sum twice gives the bits of
+// rounding it once, because 53 >= 2 * 24 + 2 (docs/numerics.md, section 3).
+#include <bit>
+
+#include "kernels/cpu/tile_kernel.h"
+#include "kernels/float16.h"
+
+namespace tetrad::cpu {
+namespace {
+
+struct Portable {
+  static constexpr int kPanelColumns = 16;
+  static constexpr int kMicroRows = 4;
+
+  static float DecodeCode(const uint8_t* codes, int k) {
+    const int shift = (k & 1) * 4;
+    const uint8_t code = codes[k / 2] >> (TETRAD_MUTANT(kNibblesSwapped) ? 4 - shift : shift);
+    return kValues.code[TETRAD_MUTANT(kNegativeCodesLoseSign) ? code & 7 : code & 15];
+  }
+
+  static void ExpandCodes(const uint8_t* codes, const uint32_t* scale_words, int blocks,
+                          float* out) {
+    for (int block = 0; block < blocks; ++block) {
+      const uint32_t word = scale_words[block / kScalesPerWord];
+      const float scale = DecodeScale<Portable>(word, block % kScalesPerWord);
+      for (int k = block * kScaleBlock; k < (block + 1) * kScaleBlock; ++k) {
+        out[k] = DecodeCode(codes, k) * scale;
+      }
+    }
+  }
+
+  static void ExpandFp16(const uint8_t* from, int count, float* out) {
+    for (int i = 0; i < count; ++i) {
+      uint16_t bits;
+      std::memcpy(&bits, from + i * 2, sizeof(bits));
+      out[i] = DecodeFp16(bits);
+    }
+  }
+
+  static void ExpandBf16(const uint8_t* from, int count, float* out) {
+    for (int i = 0; i < count; ++i) {
+      uint16_t bits;
+      std::memcpy(&bits, from + i * 2, sizeof(bits));
+      out[i] = DecodeBf16(bits);
+    }
+  }
+
+  static void DecodeScaleWords(const uint32_t* words, float* out) {
+    for (int block = 0; block < kScalesPerWord; ++block) {
+      for (int i = 0; i < kPanelColumns; ++i) {
+        out[block * kPanelColumns + i] = DecodeScale<Portable>(words[i], block);
+      }
+    }
+  }
+
+  static void ExpandPanel(const uint8_t* const* rows, const float* scales, int depth, float* out) {
+    for (int k = 0; k < depth; ++k) {
+      for (int i = 0; i < kPanelColumns; ++i) {
+        out[k * kPanelColumns + i] =
+            DecodeCode(rows[i], k) * scales[k / kScaleBlock * kPanelColumns + i];
+      }
+    }
+  }
+
+  template <int kRows>
+  static void Multiply(int depth, bool first, const float* a, const float* b, float* c) {
+    for (int row = 0; row < kRows; ++row) {
+      double sum[kPanelColumns];
+      for (int i = 0; i < kPanelColumns; ++i) sum[i] = first ? 0.0f : c[row * kPanelColumns + i];
+      for (int k = 0; k < depth; ++k) {
+        const double factor = a[row * kRowStride + k];
+        const float* weights = b + k * kPanelColumns;
+        for (int i = 0; i < kPanelColumns; ++i) {
+          sum[i] = static_cast<float>(sum[i] + factor * static_cast<double>(weights[i]));
+        }
+      }
+      for (int i = 0; i < kPanelColumns; ++i) {
+        c[row * kPanelColumns + i] = static_cast<float>(sum[i]);
+      }
+    }
+  }
+
+  static void Convert(OutputType type, const float* from, uint8_t* to) {
+    for (int i = 0; i < kPanelColumns; ++i) {
+      if (type == OutputType::kFp32) {
+        uint32_t bits = std::bit_cast<uint32_t>(from[i]);
+        if (IsNanBits(from[i])) bits = kCanonicalNanFp32;
+        std::memcpy(to + i * 4, &bits, sizeof(bits));
+      } else {
+        const uint16_t bits =
+            type == OutputType::kFp16 ? EncodeFp16(from[i]) : EncodeBf16(from[i]);
+        std::memcpy(to + i * 2, &bits, sizeof(bits));
+      }
+    }
+  }
+};
+
+}  // namespace
+
+const TileFunctions kPortableFunctions = {&TileKernel<Portable>::RunTile,
+                                          &TileKernel<Portable>::DequantizeRows};
+
+}  // namespace tetrad::cpu

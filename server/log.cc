@@ -1,0 +1,144 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "server/log.h"
+
+#include <grpc/support/log.h>
+#include <spdlog/logger.h>
+#include <spdlog/sinks/stdout_sinks.h>
+
+#include <atomic>
+#include <cstdio>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace tetrad {
+namespace {
+
+// gRPC calls a bare function, so the log it writes to cannot be a parameter.
+std::atomic<Log*> grpc_log{nullptr};
+
+void TakeGrpcMessage(gpr_log_func_args* args) {
+  Log* const log = grpc_log.load(std::memory_order_acquire);
+  if (log == nullptr) return;
+  const LogLevel level = args->severity == GPR_LOG_SEVERITY_ERROR  ? LogLevel::kWarning
+                         : args->severity == GPR_LOG_SEVERITY_INFO ? LogLevel::kInfo
+                                                                   : LogLevel::kDebug;
+  log->Write(level, "grpc", {{"message", args->message}});
+}
+
+std::string_view LevelName(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return "debug";
+    case LogLevel::kInfo:
+      return "info";
+    case LogLevel::kWarning:
+      return "warning";
+    case LogLevel::kError:
+      return "error";
+  }
+  return "error";
+}
+
+spdlog::level::level_enum SpdlogLevel(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarning:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
+  }
+  return spdlog::level::err;
+}
+
+// As a JSON string, which logfmt readers take too; bytes beyond ASCII are
+// written as \u00NN, because they need not be UTF-8.
+void AppendQuoted(std::string_view text, std::string& out) {
+  out.push_back('"');
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out.push_back('\\');
+      out.push_back(c);
+    } else if (c == '\n') {
+      out.append("\\n");
+    } else if (byte < 0x20 || byte >= 0x7F) {
+      char escape[8];
+      std::snprintf(escape, sizeof(escape), "\\u%04x", byte);
+      out.append(escape);
+    } else {
+      out.push_back(c);
+    }
+  }
+  out.push_back('"');
+}
+
+bool IsPlain(std::string_view text) {
+  if (text.empty()) return false;
+  for (const char c : text) {
+    if (c <= ' ' || c > '~' || c == '"' || c == '\\' || c == '=') return false;
+  }
+  return true;
+}
+
+void AppendField(LogFormat format, std::string_view key, std::string_view value,
+                 std::string& out) {
+  if (format == LogFormat::kJson) {
+    out.append(out.empty() ? "{" : ",");
+    AppendQuoted(key, out);
+    out.push_back(':');
+    AppendQuoted(value, out);
+    return;
+  }
+  if (!out.empty()) out.push_back(' ');
+  out.append(key);
+  out.push_back('=');
+  if (IsPlain(value)) {
+    out.append(value);
+  } else {
+    AppendQuoted(value, out);
+  }
+}
+
+}  // namespace
+
+std::string FormatLogLine(LogFormat format, std::string_view time, std::string_view level,
+                          std::string_view event, std::initializer_list<LogField> fields) {
+  std::string line;
+  AppendField(format, "time", time, line);
+  AppendField(format, "level", level, line);
+  AppendField(format, "event", event, line);
+  for (const LogField& field : fields) AppendField(format, field.key, field.value, line);
+  if (format == LogFormat::kJson) line.push_back('}');
+  return line;
+}
+
+Log::Log(LogFormat format, LogLevel least)
+    : format_(format),
+      logger_(std::make_shared<spdlog::logger>(
+          "tetradd", std::make_shared<spdlog::sinks::stderr_sink_mt>())) {
+  logger_->set_pattern("%v");
+  logger_->set_level(SpdlogLevel(least));
+  logger_->set_error_handler([](const std::string&) {});
+  grpc_log.store(this, std::memory_order_release);
+  gpr_set_log_function(TakeGrpcMessage);
+}
+
+Log::~Log() {
+  Log* self = this;
+  grpc_log.compare_exchange_strong(self, nullptr);
+}
+
+void Log::Write(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {
+  if (!logger_->should_log(SpdlogLevel(level))) return;
+  const std::string time =
+      absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(), absl::UTCTimeZone());
+  logger_->log(SpdlogLevel(level),
+               spdlog::string_view_t(FormatLogLine(format_, time, LevelName(level), event, fields)));
+}
+
+}  // namespace tetrad

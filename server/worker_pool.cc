@@ -1,0 +1,53 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker_pool.h"
+
+#include <pthread.h>
+
+#include <utility>
+
+namespace tetrad {
+
+WorkerPool::WorkerPool(const std::string& name, int threads, size_t capacity)
+    : capacity_(capacity) {
+  threads_.reserve(static_cast<size_t>(threads));
+  for (int i = 0; i < threads; ++i) {
+    threads_.emplace_back([this] { Work(); });
+    ::pthread_setname_np(threads_.back().native_handle(), name.c_str());
+  }
+}
+
+WorkerPool::~WorkerPool() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  ready_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+bool WorkerPool::Post(absl::AnyInvocable<void()>&& job) {
+  {
+    std::lock_guard lock(mutex_);
+    if (jobs_.size() >= capacity_) return false;
+    jobs_.push_back(std::move(job));
+  }
+  ready_.notify_one();
+  return true;
+}
+
+void WorkerPool::Work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    ready_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+    if (jobs_.empty()) return;
+    absl::AnyInvocable<void()> job = std::move(jobs_.front());
+    jobs_.pop_front();
+    lock.unlock();
+    job();
+    job = nullptr;  // what it holds is released outside the lock
+    lock.lock();
+  }
+}
+
+}  // namespace tetrad
