@@ -19,7 +19,7 @@ CpuBinding::~CpuBinding() {
 
 absl::StatusOr<std::unique_ptr<CpuBinding>> CpuBinding::Make(CpuMemory& memory,
                                                              std::shared_ptr<const Plan> plan,
-                                                             const Operands& operands,
+                                                             const OperandBlocks& operands,
                                                              int32_t ctas) {
   std::unique_ptr<CpuBinding> binding(new CpuBinding(memory, std::move(plan), ctas));
   TETRAD_RETURN_IF_ERROR(binding->PinOperands(operands));
@@ -27,7 +27,7 @@ absl::StatusOr<std::unique_ptr<CpuBinding>> CpuBinding::Make(CpuMemory& memory,
   return binding;
 }
 
-absl::Status CpuBinding::PinOperands(const Operands& operands) {
+absl::Status CpuBinding::PinOperands(const OperandBlocks& operands) {
   const Signature& signature = plan_->signature;
   const OperandLayout& layout = plan_->layout;
   const int64_t groups = static_cast<int64_t>(signature.groups.size());

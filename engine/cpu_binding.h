@@ -26,7 +26,7 @@ class CpuBinding {
  public:
   static absl::StatusOr<std::unique_ptr<CpuBinding>> Make(CpuMemory& memory,
                                                           std::shared_ptr<const Plan> plan,
-                                                          const Operands& operands, int32_t ctas);
+                                                          const OperandBlocks& operands, int32_t ctas);
   ~CpuBinding();
   CpuBinding(const CpuBinding&) = delete;
 
@@ -35,7 +35,7 @@ class CpuBinding {
 
  private:
   CpuBinding(CpuMemory& memory, std::shared_ptr<const Plan> plan, int32_t ctas);
-  absl::Status PinOperands(const Operands& operands);
+  absl::Status PinOperands(const OperandBlocks& operands);
   void FormGroups();
   void CutLiveTiles();
   Tile LiveTile(int64_t index) const;

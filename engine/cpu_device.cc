@@ -99,7 +99,7 @@ CpuDevice::~CpuDevice() {
 }
 
 absl::StatusOr<BindingId> CpuDevice::Bind(std::shared_ptr<const Plan> plan,
-                                          const Operands& operands) {
+                                          const OperandBlocks& operands) {
   TETRAD_ASSIGN_OR_RETURN(std::unique_ptr<CpuBinding> binding,
                           CpuBinding::Make(memory_, std::move(plan), operands, limits_.ctas));
   std::lock_guard lock(mutex_);

@@ -30,7 +30,7 @@ class CpuDevice final : public Device {
   struct Options {
     int threads = 0;           // 0: as many as the process may run on
     int64_t memory_bytes = 0;  // 0: three quarters of the machine's
-    std::optional<cpu::InstructionSet> instruction_set;  // default: the best
+    std::optional<cpu::InstructionSet> instruction_set = std::nullopt;  // default: the best
     int32_t max_in_flight = 64;
     bool measure_rates = true;  // takes a fraction of a second
   };
@@ -58,7 +58,7 @@ class CpuDevice final : public Device {
     return memory_.Clear(id, offset, bytes);
   }
   absl::StatusOr<BindingId> Bind(std::shared_ptr<const Plan> plan,
-                                 const Operands& operands) override;
+                                 const OperandBlocks& operands) override;
   absl::Status Unbind(BindingId id) override;
   absl::Status Launch(LaneId lane, BindingId binding, uint64_t ticket) override;
   size_t Poll(std::span<Completion> out) override;

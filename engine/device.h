@@ -58,7 +58,7 @@ struct BlockRef {
 // The memory of one binding. Sizes and alignment are checked against the plan.
 // `a_scales`, `row_scale`, `m_values` are empty (bytes 0) where the signature
 // has none. `alpha` holds one FP32 per group.
-struct Operands {
+struct OperandBlocks {
   BlockRef a, a_scales, b, b_scales, c, alpha, row_scale, m_values;
 };
 
@@ -100,7 +100,7 @@ class Device {
   virtual absl::Status Clear(AllocationId id, int64_t offset, int64_t bytes) = 0;
 
   virtual absl::StatusOr<BindingId> Bind(std::shared_ptr<const Plan> plan,
-                                         const Operands& operands) = 0;
+                                         const OperandBlocks& operands) = 0;
   virtual absl::Status Unbind(BindingId id) = 0;
 
   // Starts the binding after earlier launches of `lane`. RESOURCE_EXHAUSTED

@@ -112,7 +112,7 @@ absl::Status CheckWeightsFit(const Signature& signature, const WeightsVersion& w
 
 absl::Status CopyInlineOperands(const StagingLease& staging, const InlineOperands& operands) {
   const Plan& plan = staging.plan();
-  const Operands& to = staging.set().operands;
+  const OperandBlocks& to = staging.set().operands;
   const WeightsVersion& weights = *staging.set().weights;
   Device& device = staging.device();
   TETRAD_RETURN_IF_ERROR(

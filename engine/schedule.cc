@@ -3,6 +3,7 @@
 #include "engine/schedule.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <functional>
 #include <queue>
@@ -15,10 +16,10 @@ namespace {
 
 constexpr double kBalanceBound = 4.0 / 3.0;
 
-// How one attempt cuts the groups.
+// The size of a group's tiles; the last of a row or column may be smaller.
 struct Cut {
-  int32_t max_rows;
-  int32_t max_columns;
+  int32_t rows;
+  int32_t columns;
 };
 
 // Pieces of `extent`, as even as the granule allows, none above `limit`.
@@ -28,19 +29,42 @@ int32_t PieceSize(int32_t extent, int32_t limit, int32_t granule) {
   return static_cast<int32_t>(std::min<int64_t>(size, limit));
 }
 
+int32_t Halve(int32_t size, int32_t granule) {
+  return static_cast<int32_t>(std::max<int64_t>(RoundUp(size / 2, granule), granule));
+}
+
+// The coarsest cut of a group whose tiles cost at most `target`, or the finest
+// there is. Columns are halved first: tiles of fewer rows would expand the same
+// weights again.
+Cut CutFor(const GroupShape& shape, const TileTraits& traits, double target) {
+  Cut cut{PieceSize(shape.m, traits.max_rows, traits.row_granule),
+          PieceSize(shape.n, traits.max_columns, traits.column_granule)};
+  while (true) {
+    const Tile largest{0, 0, std::min(cut.rows, shape.m), 0, std::min(cut.columns, shape.n)};
+    if (TileCost(largest, shape.k, traits) <= target) return cut;
+    if (largest.columns > traits.column_granule) {
+      cut.columns = Halve(largest.columns, traits.column_granule);
+    } else if (largest.rows > traits.row_granule) {
+      cut.rows = Halve(largest.rows, traits.row_granule);
+    } else {
+      return cut;
+    }
+  }
+}
+
 std::vector<Tile> CutGroups(std::span<const GroupShape> groups, const TileTraits& traits,
-                            const Cut& cut) {
+                            double target) {
   std::vector<Tile> tiles;
   for (size_t g = 0; g < groups.size(); ++g) {
-    const GroupShape& shape = groups[g];
-    if (shape.m == 0) continue;
-    const int32_t rows = PieceSize(shape.m, cut.max_rows, traits.row_granule);
-    const int32_t columns = PieceSize(shape.n, cut.max_columns, traits.column_granule);
-    for (int32_t row = 0; row < shape.m; row += rows) {
-      for (int64_t column = 0; column < shape.n; column += columns) {
-        const int32_t at = static_cast<int32_t>(column);
-        tiles.push_back({static_cast<int32_t>(g), row, std::min(rows, shape.m - row), at,
-                         std::min(columns, shape.n - at)});
+    const auto [m, n, k] = groups[g];
+    if (m == 0) continue;
+    const Cut cut = CutFor(groups[g], traits, target);
+    for (int64_t row = 0; row < m; row += cut.rows) {
+      for (int64_t column = 0; column < n; column += cut.columns) {
+        tiles.push_back({static_cast<int32_t>(g), static_cast<int32_t>(row),
+                         static_cast<int32_t>(std::min<int64_t>(cut.rows, m - row)),
+                         static_cast<int32_t>(column),
+                         static_cast<int32_t>(std::min<int64_t>(cut.columns, n - column))});
       }
     }
   }
@@ -92,24 +116,6 @@ Schedule Assign(std::span<const GroupShape> groups, const TileTraits& traits, in
   return schedule;
 }
 
-// A finer cut than `cut`, halving what costs least to halve: columns first
-// (each tile then expands fewer weights), rows only when columns are at their
-// granule. False if nothing is left to halve.
-bool Refine(const TileTraits& traits, int32_t largest_m, Cut& cut) {
-  if (cut.max_columns > traits.column_granule) {
-    const int64_t half = RoundUp(CeilDiv(cut.max_columns, 2), traits.column_granule);
-    cut.max_columns = static_cast<int32_t>(half < cut.max_columns ? half : traits.column_granule);
-    return true;
-  }
-  cut.max_rows = std::min(cut.max_rows, std::max(largest_m, 1));
-  if (cut.max_rows > traits.row_granule) {
-    const int64_t half = RoundUp(CeilDiv(cut.max_rows, 2), traits.row_granule);
-    cut.max_rows = static_cast<int32_t>(half < cut.max_rows ? half : traits.row_granule);
-    return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 double Schedule::balance() const {
@@ -122,19 +128,15 @@ double TileCost(const Tile& tile, int32_t k, const TileTraits& traits) {
 }
 
 Schedule LayOutTiles(std::span<const GroupShape> groups, const TileTraits& traits, int32_t ctas) {
-  int32_t largest_m = 0;
-  for (const GroupShape& shape : groups) largest_m = std::max(largest_m, shape.m);
-  Cut cut{traits.max_rows, traits.max_columns};
-  Schedule best = Assign(groups, traits, ctas, CutGroups(groups, traits, cut));
-  // A finer cut balances better but repeats the per-tile overhead more often,
-  // so the comparison is of the longest CTA, overhead included. Idle CTAs are
-  // a reason to go on even where the bound holds trivially.
-  while ((best.balance() > kBalanceBound ||
-          best.longest_cta_cost > kBalanceBound * best.mean_cost) &&
-         Refine(traits, largest_m, cut)) {
-    Schedule finer = Assign(groups, traits, ctas, CutGroups(groups, traits, cut));
-    const bool holds = finer.balance() <= kBalanceBound;
-    const bool held = best.balance() <= kBalanceBound;
+  Schedule best = Assign(groups, traits, ctas, CutGroups(groups, traits, HUGE_VAL));
+  // List scheduling ends within mean + the last tile, so tiles of a third of
+  // the mean always meet the bound. Coarser tiles often do, and expand fewer
+  // weights twice. Idle CTAs count too, although they do not break the bound.
+  for (const double parts : {1.0, 2.0, 3.0}) {
+    if (best.longest_cta_cost <= kBalanceBound * best.mean_cost) break;
+    Schedule finer =
+        Assign(groups, traits, ctas, CutGroups(groups, traits, best.mean_cost / parts));
+    const bool held = best.balance() <= kBalanceBound, holds = finer.balance() <= kBalanceBound;
     if (holds != held ? holds : finer.longest_cta_cost < best.longest_cta_cost) {
       best = std::move(finer);
     }

@@ -5,8 +5,7 @@
 //
 // Every output element lies in exactly one tile; a tile computes all of K, so
 // no accumulation order depends on the schedule. The longest CTA is within 4/3
-// of max(mean CTA, largest tile) unless the tiles of the longest CTA cannot be
-// cut further. A pure function; the same input gives the same schedule.
+// of max(mean CTA, largest tile) unless its smallest tile cannot be cut further. A pure function; the same input gives the same schedule.
 #pragma once
 
 #include <cstdint>

@@ -20,17 +20,6 @@
 
 namespace tetrad {
 
-struct GroupShape {
-  int32_t m = 0;  // 0 with device-side M
-  int32_t n = 0;
-  int32_t k = 0;
-  bool operator==(const GroupShape&) const = default;
-  template <typename H>
-  friend H AbslHashValue(H h, const GroupShape& s) {
-    return H::combine(std::move(h), s.m, s.n, s.k);
-  }
-};
-
 struct Signature {
   ProblemTypes types;
   GroupForm form = GroupForm::kSeparate;

@@ -45,7 +45,7 @@ class StagingBudget {
 
 struct StagingSet {
   Allocation memory;
-  Operands operands;  // b and b_scales are those of `weights`
+  OperandBlocks operands;  // b and b_scales are those of `weights`
   BindingId binding = BindingId::kNone;
   std::shared_ptr<const WeightsVersion> weights;
 };
@@ -100,7 +100,7 @@ class PlanEntry : public std::enable_shared_from_this<PlanEntry> {
   Device& device_;
   StagingBudget& budget_;
   const std::shared_ptr<const Plan> plan_;
-  Operands template_;      // blocks of a set, without allocation
+  OperandBlocks template_;      // blocks of a set, without allocation
   int64_t set_bytes_ = 0;  // of the allocation of a set
   std::mutex mutex_;
   std::vector<std::unique_ptr<StagingSet>> idle_;  // guarded by mutex_

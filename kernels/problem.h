@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include "kernels/nvfp4.h"
 
@@ -47,6 +48,18 @@ constexpr int64_t ActivationBytes(ActivationType type, int64_t rows, int64_t k) 
   return type == ActivationType::kNvfp4 ? CodeBytes(rows, k) : rows * k * 2;
 }
 constexpr int64_t OutputElementBytes(OutputType type) { return type == OutputType::kFp32 ? 4 : 2; }
+
+// M, N and K of one group.
+struct GroupShape {
+  int32_t m = 0;
+  int32_t n = 0;
+  int32_t k = 0;
+  bool operator==(const GroupShape&) const = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const GroupShape& s) {
+    return H::combine(std::move(h), s.m, s.n, s.k);
+  }
+};
 
 // What every group of a launch shares.
 struct ProblemTypes {

@@ -40,7 +40,7 @@ constexpr bool IsExact(DataKind kind) {
 }
 
 struct SampleOptions {
-  ProblemTypes types;
+  ProblemTypes types = {};
   DataKind kind = DataKind::kExact;
   GroupForm form = GroupForm::kSeparate;  // kStacked needs one N and K for all groups
   bool row_scales = false;

@@ -14,13 +14,9 @@
 #include <span>
 #include <string_view>
 
-namespace tetrad {
+#include "kernels/problem.h"
 
-struct GroupShape {
-  int32_t m = 0;
-  int32_t n = 0;
-  int32_t k = 0;
-};
+namespace tetrad {
 
 struct NamedShape {
   std::string_view name;

@@ -57,7 +57,7 @@ struct ConfigOption {
   Field field;
   int64_t least = 0;  // numbers only
   int64_t most = INT64_MAX;
-  std::vector<std::string_view> choices;  // texts only; empty: any
+  std::vector<std::string_view> choices = {};  // texts only; empty: any
 
   std::string key() const;       // plan_capacity
   std::string variable() const;  // TETRAD_PLAN_CAPACITY

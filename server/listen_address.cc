@@ -117,6 +117,18 @@ absl::Status CheckExposure(const ListenAddress& address, bool insecure) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::string> NumericAddress(const ListenAddress& address) {
+  TETRAD_ASSIGN_OR_RETURN(const AddressList list, Resolve(address));
+  char host[NI_MAXHOST];
+  const int error = ::getnameinfo(list->ai_addr, list->ai_addrlen, host, sizeof(host), nullptr, 0,
+                                  NI_NUMERICHOST);
+  if (error != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(address.ToString(), ": ", ::gai_strerror(error)));
+  }
+  return ListenAddress{ListenAddress::Kind::kTcp, {}, host, address.port}.ToString();
+}
+
 absl::Status CheckBindable(const ListenAddress& address) {
   TETRAD_ASSIGN_OR_RETURN(const AddressList list, Resolve(address));
   for (const addrinfo* entry = list.get(); entry != nullptr; entry = entry->ai_next) {

@@ -33,6 +33,9 @@ absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view text);
 // it is reachable from other machines and `insecure` is not set.
 absl::Status CheckExposure(const ListenAddress& address, bool insecure);
 
+// For kTcp: the first address of the host, as "1.2.3.4:5" or "[::1]:5".
+absl::StatusOr<std::string> NumericAddress(const ListenAddress& address);
+
 // For kTcp: UNAVAILABLE says why nobody could listen there now.
 absl::Status CheckBindable(const ListenAddress& address);
 

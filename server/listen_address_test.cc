@@ -77,6 +77,11 @@ TEST(ListenAddressTest, ExposureNeedsConsent) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST(ListenAddressTest, NumericForm) {
+  EXPECT_EQ(*NumericAddress(*ParseListenAddress("127.0.0.1:5")), "127.0.0.1:5");
+  EXPECT_EQ(*NumericAddress(*ParseListenAddress("[::1]:0")), "[::1]:0");
+}
+
 TEST(ListenAddressTest, OccupiedPortIsNamed) {
   const UniqueFd socket(::socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in bound{};

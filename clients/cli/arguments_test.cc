@@ -143,7 +143,7 @@ TEST_F(ArgumentsTest, RefusalsNameTheOption) {
     const char* message;
   } kCases[] = {
       {"", "subcommand"},
-      {"frobnicate", "frobnicate"},
+      {"frobnicate", "subcommand"},
       {"weights", "subcommand"},
       {"weights load w --pattern p", "--directory"},
       {"weights load w -d d -p p --dialect odd", "--dialect"},

@@ -90,10 +90,12 @@ WireLayout LayOutOnWire(const GroupedCase& c) {
       layout.a_scale_bytes += plane;
     }
     if (column_major) {
+      // Nothing has no output, whatever its stride.
       const int64_t rows = stacked ? c.rows() : g.m;
       wire.c_stride = c.c_stride != 0 ? c.c_stride : rows;
+      const int64_t elements = rows > 0 ? g.n * wire.c_stride : 0;
       wire.c = (stacked ? wire.row : c_elements) * element;
-      c_elements = stacked ? g.n * wire.c_stride : c_elements + g.n * wire.c_stride;
+      c_elements = stacked ? elements : c_elements + elements;
     } else {
       wire.c_stride = c.c_stride != 0 ? c.c_stride : g.n;
       wire.c = (stacked ? wire.row * wire.c_stride : c_elements) * element;

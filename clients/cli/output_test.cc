@@ -21,8 +21,9 @@ TEST(OutputTest, MessagesKeepProtoNamesAndZeroValues) {
   status.add_devices()->set_name("cpu");
   Output{out, err}.PrintMessage(status);
   EXPECT_EQ(err.str(), "");
-  EXPECT_EQ(std::count(out.str().begin(), out.str().end(), '\n'), 1);
-  const auto json = nlohmann::json::parse(out.str());
+  const std::string text = out.str();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
+  const auto json = nlohmann::json::parse(text);
   EXPECT_EQ(json["version"], "1");
   EXPECT_EQ(json["weights_bytes"], "1152921504606846976");  // as protobuf writes 64-bit integers
   EXPECT_EQ(json["in_flight"], "0");

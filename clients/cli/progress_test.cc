@@ -10,6 +10,8 @@
 namespace tetrad::cli {
 namespace {
 
+long CountReturns(const std::string& text) { return std::count(text.begin(), text.end(), '\r'); }
+
 TEST(ProgressTest, InvisibleBarWritesNothing) {
   std::ostringstream out;
   {
@@ -26,9 +28,9 @@ TEST(ProgressTest, RedrawsAtMostTenTimesASecondAndErasesItself) {
   {
     ProgressBar bar(out, true, "loading", ProgressBar::Unit::kCount);
     for (int i = 0; i < 100; ++i) bar.Update(i, 100, start + absl::Milliseconds(i));
-    EXPECT_EQ(std::count(out.str().begin(), out.str().end(), '\r'), 1);
+    EXPECT_EQ(CountReturns(out.str()), 1);
     bar.Update(100, 100, start + absl::Milliseconds(100));
-    EXPECT_EQ(std::count(out.str().begin(), out.str().end(), '\r'), 2);
+    EXPECT_EQ(CountReturns(out.str()), 2);
   }
   EXPECT_TRUE(out.str().ends_with("\r\x1b[K"));
 }

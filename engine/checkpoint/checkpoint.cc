@@ -89,6 +89,11 @@ absl::Status Checkpoint::OpenShards(const Root& root, std::string_view directory
                                     const ShardIndex& index) {
   NameList missing;
   for (const std::string& shard : index.shards()) {
+    if (shard.starts_with('/')) {
+      return absl::InvalidArgumentError(absl::StrCat("folder ", Quoted(directory),
+                                                     ": the index names ", Quoted(shard),
+                                                     "; shards must be relative to the folder"));
+    }
     auto file = root.OpenFile(PathIn(directory, shard));
     if (absl::IsNotFound(file.status())) {
       missing.Add(Quoted(shard));

@@ -48,7 +48,8 @@ TEST(PrintableTest, LengthIsCappedAndTold) {
 TEST(PrintableTest, EveryTwoByteTextPrintsAsPrintableUtf8) {
   for (int a = 0; a < 256; ++a) {
     for (int b = 0; b < 256; ++b) {
-      const std::string printed = Printable({static_cast<char>(a), static_cast<char>(b)});
+      const std::string printed =
+          Printable(std::string{static_cast<char>(a), static_cast<char>(b)});
       EXPECT_EQ(FindInvalidUtf8(printed), std::string::npos);
       EXPECT_TRUE(std::ranges::none_of(
           printed, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }));

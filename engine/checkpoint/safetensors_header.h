@@ -6,8 +6,8 @@
 // After Parse() succeeds every tensor lies inside the data, no two overlap, no byte is unaccounted
 // for, and each tensor's bytes agree with its type and shape; nothing below needs to check again.
 // Every violation is INVALID_ARGUMENT with its own reason and the tensor's name. Names and shapes
-// are stored packed, so the table never takes more than a small multiple of the header's own
-// bytes, whatever the header says. Immutable after Parse(): thread-safe.
+// are stored packed, so parsing never takes more than ten times the header's own bytes, whatever
+// the header says, and commonly twice. Immutable after Parse(): thread-safe.
 #pragma once
 
 #include <cstdint>

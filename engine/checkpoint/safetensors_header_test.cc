@@ -26,6 +26,14 @@ std::string Entry(const std::string& name, const std::string& dtype, const std::
 
 std::string Object(const std::string& inside) { return absl::StrCat("{", inside, "}"); }
 
+// `text` over and over, at least `bytes` long.
+std::string Repeated(const std::string& text, size_t bytes) {
+  std::string all;
+  all.reserve(bytes + text.size());
+  while (all.size() < bytes) all += text;
+  return all;
+}
+
 std::string A(const std::string& offsets) { return Entry("a", "U8", "[4]", offsets); }
 std::string B(const std::string& offsets) { return Entry("b", "U8", "[4]", offsets); }
 
@@ -202,59 +210,43 @@ TEST(SafetensorsHeaderTest, LongAndStrangeNamesStayShortInMessages) {
 // Time and memory of headers made to cost much. The bound on memory is what the header's comment
 // promises; the one on time is loose, for sanitizers and busy machines.
 TEST(SafetensorsHeaderTest, HostileHeadersCostNoMoreThanTheirSize) {
-  constexpr size_t kBytes = 20'000'000;
+  constexpr size_t kBytes = 8'000'000;
+  const std::string zeros = absl::StrCat("[0", Repeated(",0", 62), "]");
   std::string many = "{";
   std::string wide = "{";
-  const std::string ones = "[1" + [] {
-    std::string text;
-    for (int i = 1; i < 32; ++i) text += ",1";
-    return text;
-  }() + "]";
   for (size_t i = 0; many.size() < kBytes; ++i) {
     absl::StrAppend(&many, i == 0 ? "" : ",", Entry(absl::StrCat(i), "U8", "[0]", "[0,0]"));
   }
   for (size_t i = 0; wide.size() < kBytes; ++i) {
-    absl::StrAppend(&wide, i == 0 ? "" : ",",
-                    Entry(absl::StrCat(i), "U8", ones, absl::StrCat("[", i, ",", i + 1, "]")));
+    absl::StrAppend(&wide, i == 0 ? "" : ",", Entry(absl::StrCat(i), "U8", zeros, "[0,0]"));
   }
+  const std::string long_entry = Entry(Repeated("n", kBytes / 1000), "U8", "[0]", "[0,0]");
   const struct {
     const char* what;
     std::string json;
     const char* reason;  // nullptr: legal
   } cases[] = {
       {"many tensors", many + "}", nullptr},
-      {"many dimensions", wide + "}", "bytes in the data"},
-      {"deep arrays", "{\"a\":{\"x\":" + std::string(kBytes, '['), "nested deeper"},
-      {"deep objects",
-       [] {
-         std::string text;
-         while (text.size() < kBytes) text += "{\"a\":";
-         return text;
-       }(),
-       "nested deeper"},
-      {"a number of digits", "{\"a\":{\"shape\":[" + std::string(kBytes, '9'), "out of range"},
-      {"a fraction of digits", "{\"a\":{\"shape\":[0." + std::string(kBytes, '0'), "fractional"},
-      {"a name without end", "{\"" + std::string(kBytes, 'n'), "not well-formed"},
-      {"control characters", "{\"" + std::string(kBytes, '\x01'), "not well-formed"},
-      {"escapes", "{\"a\":\"" + std::string(kBytes, '\\'), "where an object was expected"},
-      {"blanks", "{" + std::string(kBytes, ' '), "not well-formed"},
+      {"many dimensions", wide + "}", nullptr},
+      {"deep arrays", absl::StrCat(R"({"a":{"x":)", Repeated("[", kBytes)), "nested deeper"},
+      {"deep objects", Repeated(R"({"a":)", kBytes), "nested deeper"},
+      {"digits", absl::StrCat(R"({"a":{"shape":[)", Repeated("9", kBytes)), "out of range"},
+      {"decimals", absl::StrCat(R"({"a":{"shape":[0.)", Repeated("0", kBytes)), "fractional"},
+      {"a name without end", absl::StrCat("{\"", Repeated("n", kBytes)), "not well-formed"},
+      {"control characters", absl::StrCat("{\"", Repeated("\x01", kBytes)), "not well-formed"},
+      {"escapes", absl::StrCat(R"({"a":")", Repeated("\\", kBytes)), "not well-formed"},
+      {"blanks", absl::StrCat("{", Repeated(" ", kBytes)), "not well-formed"},
       {"one name 1000 times",
-       [] {
-         std::string text = "{";
-         const std::string entry = Entry(std::string(kBytes / 1000, 'n'), "U8", "[0]", "[0,0]");
-         for (int i = 0; i < 1000; ++i) absl::StrAppend(&text, i == 0 ? "" : ",", entry);
-         return text + "}";
-       }(),
-       "appears twice"},
+       absl::StrCat("{", Repeated(long_entry + ",", kBytes), long_entry, "}"), "appears twice"},
   };
   for (const auto& c : cases) {
     const ::tetrad::testing::HeapMeter meter;
     const auto start = std::chrono::steady_clock::now();
     const auto header = SafetensorsHeader::Parse(c.json, 0);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    EXPECT_LT(meter.peak(), 8 * c.json.size()) << c.what;
+    EXPECT_LT(meter.peak(), 10 * c.json.size()) << c.what;
     EXPECT_LT(seconds.count(), 20) << c.what;
-    RecordProperty(c.what, static_cast<int>(100 * meter.peak() / c.json.size()));
+    RecordProperty(std::string(c.what), static_cast<int>(100 * meter.peak() / c.json.size()));
     if (c.reason == nullptr) {
       EXPECT_TRUE(header.ok()) << c.what << ": " << header.status();
     } else {

@@ -27,8 +27,9 @@ absl::StatusOr<ShardIndex> ShardIndex::Parse(std::string_view json) {
   bool map_seen = false;
   std::string tensor;
   TETRAD_RETURN_IF_ERROR(ParseJson(json, [&](const JsonEvent& event) -> absl::Status {
-    if (event.depth == 0 && event.kind != Kind::kBeginObject && event.kind != Kind::kEndObject) {
-      return absl::InvalidArgumentError("index is not a JSON object");
+    if (event.depth == 0) {
+      const bool object = event.kind == Kind::kBeginObject || event.kind == Kind::kEndObject;
+      return object ? absl::OkStatus() : absl::InvalidArgumentError("index is not a JSON object");
     }
     if (event.depth == 1 && event.kind == Kind::kKey) {
       in_map = event.text == "weight_map";

@@ -7,8 +7,6 @@
 #include "kernels/cpu/tile_kernel.h"
 
 namespace tetrad::cpu {
-namespace {
-
 const TileFunctions& FunctionsOf(InstructionSet set) {
 #if defined(TETRAD_CPU_X86)
   if (set == InstructionSet::kAvx512) return kAvx512Functions;
@@ -17,8 +15,6 @@ const TileFunctions& FunctionsOf(InstructionSet set) {
   assert(set == InstructionSet::kPortable);
   return kPortableFunctions;
 }
-
-}  // namespace
 
 bool Supported(InstructionSet set) {
 #if defined(TETRAD_CPU_X86)

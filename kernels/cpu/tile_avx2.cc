@@ -188,11 +188,28 @@ struct Avx2 {
   static __m128i Narrow(__m256i lanes) {
     return _mm_packus_epi32(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256(lanes, 1));
   }
+
+  static int64_t SpinFma(int64_t rounds) {
+    constexpr int kChains = 10;  // two units, latency 4 or 5
+    __m256 sums[kChains];
+    for (__m256& sum : sums) sum = _mm256_set1_ps(1.0f);
+    const __m256 one = _mm256_set1_ps(1.0f);
+    const __m256 step = _mm256_set1_ps(0x1p-20f);
+    for (int64_t i = 0; i < rounds; ++i) {
+#pragma GCC unroll 16
+      for (__m256& sum : sums) {
+        sum = _mm256_fmadd_ps(sum, one, step);
+        asm volatile("" : "+x"(sum));  // or the chain would be folded
+      }
+    }
+    return rounds * kChains * kLanes * 2;
+  }
 };
 
 }  // namespace
 
 const TileFunctions kAvx2Functions = {&TileKernel<Avx2>::RunTile,
-                                      &TileKernel<Avx2>::DequantizeRows};
+                                      &TileKernel<Avx2>::DequantizeRows,
+ &Avx2::SpinFma};
 
 }  // namespace tetrad::cpu

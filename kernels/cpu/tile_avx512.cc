@@ -183,11 +183,28 @@ struct Avx512 {
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + half * kLanes * 2), narrow);
     }
   }
+
+  static int64_t SpinFma(int64_t rounds) {
+    constexpr int kChains = 10;  // two units, latency 4 or 5
+    __m512 sums[kChains];
+    for (__m512& sum : sums) sum = _mm512_set1_ps(1.0f);
+    const __m512 one = _mm512_set1_ps(1.0f);
+    const __m512 step = _mm512_set1_ps(0x1p-20f);
+    for (int64_t i = 0; i < rounds; ++i) {
+#pragma GCC unroll 16
+      for (__m512& sum : sums) {
+        sum = _mm512_fmadd_ps(sum, one, step);
+        asm volatile("" : "+v"(sum));  // or the chain would be folded
+      }
+    }
+    return rounds * kChains * kLanes * 2;
+  }
 };
 
 }  // namespace
 
 const TileFunctions kAvx512Functions = {&TileKernel<Avx512>::RunTile,
-                                        &TileKernel<Avx512>::DequantizeRows};
+                                        &TileKernel<Avx512>::DequantizeRows,
+ &Avx512::SpinFma};
 
 }  // namespace tetrad::cpu

@@ -52,7 +52,12 @@ struct TileFunctions {
   void (*run_tile)(const ProblemTypes&, const GroupProblem&, const Tile&, TileScratch*);
   void (*dequantize_rows)(const uint8_t* codes, const uint8_t* scales, ScaleLayout layout,
                           int64_t k, int64_t row, int64_t rows, float* out, int64_t out_stride);
+  // Fills the multiply-add units for a number of rounds; returns the FLOPs done.
+  int64_t (*spin_fma)(int64_t rounds);
 };
+// Those of a supported set.
+const TileFunctions& FunctionsOf(InstructionSet set);
+
 extern const TileFunctions kPortableFunctions;
 extern const TileFunctions kAvx2Functions;
 extern const TileFunctions kAvx512Functions;
@@ -131,7 +136,6 @@ class TileKernel {
   static ScaleRow FindScales(ScaleLayout layout, const uint8_t* scales, int64_t row, int64_t block,
                              int64_t k) {
     if (TETRAD_MUTANT(kBlockedScalesReadAsLinear)) layout = ScaleLayout::kLinear;
-    if (TETRAD_MUTANT(kScaleOffByOneBlock) && block == 0 && k > kScaleBlock) block = 1;
     if (layout == ScaleLayout::kLinear) {
       return {scales + row * (k / kScaleBlock) + block, kScalesPerWord};
     }
@@ -149,6 +153,7 @@ class TileKernel {
     } else {
       std::memcpy(&word, at, kScalesPerWord / 2);  // K is a multiple of 32: two blocks
     }
+    if (TETRAD_MUTANT(kScaleOffByOneBlock)) word = word >> 8 | word << 24;
     return word;
   }
 
@@ -234,7 +239,9 @@ class TileKernel {
   static void Store(const ProblemTypes& types, const GroupProblem& group, const Area& area,
                     const float* c) {
     const int64_t bytes = types.c_type == OutputType::kFp32 ? 4 : 2;
-    const int64_t stride = TETRAD_MUTANT(kStrideIgnored) ? group.n : group.c_stride;
+    const bool row_major = types.c_layout == OutputLayout::kRowMajor;
+    int64_t stride = group.c_stride;
+    if (TETRAD_MUTANT(kStrideIgnored)) stride = row_major ? group.n : group.m;
     const int rows =
         TETRAD_MUTANT(kLastRowDropped) && area.row + area.rows == group.m ? area.rows - 1
                                                                           : area.rows;
@@ -249,10 +256,11 @@ class TileKernel {
         alignas(kScratchAlignment) float scaled[kPanel];
         Scale(group, row, from, scaled);
         alignas(kScratchAlignment) uint8_t converted[kPanel * sizeof(float)];
+        MutateScaled(types.c_type, scaled);
         Isa::Convert(types.c_type, scaled, converted);
+        MutateConverted(bytes, scaled, converted);
         auto* to = static_cast<uint8_t*>(group.c);
-        if (types.c_layout == OutputLayout::kRowMajor ||
-            TETRAD_MUTANT(kColumnMajorWrittenAsRowMajor)) {
+        if (row_major || TETRAD_MUTANT(kColumnMajorWrittenAsRowMajor)) {
           to += (row * stride + area.column + column) * bytes;
           std::memcpy(to, converted, static_cast<size_t>(count * bytes));
         } else {
@@ -274,6 +282,28 @@ class TileKernel {
     } else {
       // Two roundings, in this order, on every backend.
       for (int i = 0; i < kPanel; ++i) to[i] = from[i] * alpha * row_scale;
+    }
+  }
+
+  // Nothing in normal builds.
+  static void MutateScaled(OutputType type, float* values) {
+    for (int i = 0; i < kPanel; ++i) {
+      if (TETRAD_MUTANT(kConversionTruncates) && type != OutputType::kFp32) {
+        uint32_t bits;
+        std::memcpy(&bits, &values[i], sizeof(bits));
+        bits &= type == OutputType::kFp16 ? 0xFFFFE000u : 0xFFFF0000u;
+        std::memcpy(&values[i], &bits, sizeof(bits));
+      }
+      if (TETRAD_MUTANT(kOverflowSaturates) && type == OutputType::kFp16) {
+        values[i] = values[i] > 65504 ? 65504 : values[i] < -65504 ? -65504 : values[i];
+      }
+    }
+  }
+  static void MutateConverted(int64_t bytes, const float* values, uint8_t* converted) {
+    for (int i = 0; i < kPanel; ++i) {
+      if (TETRAD_MUTANT(kNanNotCanonical) && values[i] != values[i]) {
+        converted[(i + 1) * bytes - 1] ^= 0x80;
+      }
     }
   }
 

@@ -99,11 +99,27 @@ struct Portable {
       }
     }
   }
+
+  static int64_t SpinFma(int64_t rounds) {
+    constexpr int kChains = 16;
+    double sums[kChains];
+    for (double& sum : sums) sum = 1.0;
+    const volatile float one = 1.0f;  // or the chains would be folded
+    const volatile float step = 0x1p-20f;
+    const double factor = one;
+    const double addend = step;
+    for (int64_t i = 0; i < rounds; ++i) {
+      for (double& sum : sums) sum = static_cast<float>(addend + sum * factor);
+    }
+    volatile double sink = 0;
+    for (const double sum : sums) sink = sink + sum;
+    return rounds * kChains * 2;
+  }
 };
 
 }  // namespace
 
 const TileFunctions kPortableFunctions = {&TileKernel<Portable>::RunTile,
-                                          &TileKernel<Portable>::DequantizeRows};
+                                          &TileKernel<Portable>::DequantizeRows, &Portable::SpinFma};
 
 }  // namespace tetrad::cpu

@@ -1,0 +1,146 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/plan_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <latch>
+#include <thread>
+
+#include "engine/cpu_device.h"
+#include "engine/plan_handles.h"
+
+namespace tetrad {
+namespace {
+
+class PlanCacheTest : public ::testing::Test {
+ protected:
+  PlanCacheTest()
+      : device_(*CpuDevice::Create({.threads = 1, .memory_bytes = 1 << 20, .measure_rates = false},
+                                   [] {})),
+        budget_(1 << 20) {}
+
+  static Signature Of(int32_t m) {
+    Signature s;
+    s.groups = {{m, 32, 32}};
+    return s;
+  }
+  absl::StatusOr<std::shared_ptr<PlanEntry>> Build(const Signature& s) {
+    ++builds_;
+    auto plan = BuildPlan(s, device_->limits());
+    if (!plan.ok()) return plan.status();
+    return std::make_shared<PlanEntry>(*device_, budget_, *std::move(plan));
+  }
+
+  std::unique_ptr<CpuDevice> device_;
+  StagingBudget budget_;
+  std::atomic<int> builds_{0};
+};
+
+TEST_F(PlanCacheTest, BuildsOnceAndEvictsLeastRecentlyUsed) {
+  PlanCache cache(2, [this](const Signature& s) { return Build(s); });
+  const auto one = cache.Get(Of(1));
+  EXPECT_FALSE(one->cached);
+  EXPECT_FALSE(cache.Get(Of(2))->cached);
+  EXPECT_TRUE(cache.Get(Of(1))->cached);
+  EXPECT_FALSE(cache.Get(Of(3))->cached);  // evicts 2
+  EXPECT_TRUE(cache.Get(Of(1))->cached);
+  EXPECT_FALSE(cache.Get(Of(2))->cached);
+  EXPECT_EQ(builds_, 4);
+  const PlanCache::Stats stats = cache.stats();
+  EXPECT_EQ(stats.size, 2);
+  EXPECT_EQ(stats.hits, 2);
+  EXPECT_EQ(stats.misses, 4);
+  EXPECT_EQ(stats.evictions, 2);
+  EXPECT_EQ(one->entry->plan().signature, Of(1));  // held plans outlive eviction
+}
+
+TEST_F(PlanCacheTest, SecondCallerWaitsForFirst) {
+  std::latch building(1), go(1);
+  PlanCache cache(4, [&](const Signature& s) {
+    building.count_down();
+    go.wait();
+    return Build(s);
+  });
+  std::vector<std::shared_ptr<PlanEntry>> got(4);
+  std::vector<std::thread> threads;
+  threads.emplace_back([&] { got[0] = cache.Get(Of(1))->entry; });
+  building.wait();
+  for (int i = 1; i < 4; ++i) {
+    threads.emplace_back([&, i] { got[i] = cache.Get(Of(1))->entry; });
+  }
+  go.count_down();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(builds_, 1);
+  for (const auto& entry : got) EXPECT_EQ(entry, got[0]);
+}
+
+TEST_F(PlanCacheTest, FailureReachesEveryWaiterAndIsForgotten) {
+  std::latch building(1), go(1);
+  std::atomic<bool> fail{true};
+  PlanCache cache(4, [&](const Signature& s) -> absl::StatusOr<std::shared_ptr<PlanEntry>> {
+    if (!fail) return Build(s);
+    building.count_down();
+    go.wait();
+    return absl::ResourceExhaustedError("no memory");
+  });
+  absl::Status statuses[3];
+  std::thread first([&] { statuses[0] = cache.Get(Of(1)).status(); });
+  building.wait();
+  std::thread second([&] { statuses[1] = cache.Get(Of(1)).status(); });
+  std::thread third([&] { statuses[2] = cache.Get(Of(1)).status(); });
+  fail = false;  // a waiter that comes too late builds anew and succeeds
+  go.count_down();
+  first.join();
+  second.join();
+  third.join();
+  EXPECT_EQ(statuses[0].code(), absl::StatusCode::kResourceExhausted);
+  for (const absl::Status& status : {statuses[1], statuses[2]}) {
+    EXPECT_TRUE(status.ok() || absl::IsResourceExhausted(status));
+  }
+  EXPECT_TRUE(cache.Get(Of(1)).ok());
+}
+
+// Full-key equality under many threads, with evictions all the time.
+TEST_F(PlanCacheTest, NeverReturnsAnotherSignaturesPlan) {
+  PlanCache cache(3, [this](const Signature& s) { return Build(s); });
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 500; ++i) {
+        const Signature s = Of(1 + (i * 7 + t) % 9);
+        const auto found = cache.Get(s);
+        if (!found.ok() || !(found->entry->plan().signature == s)) ++wrong;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_LE(cache.stats().size, 3);
+}
+
+TEST(PlanHandlesTest, HandlesEndTypedAndBelongToTheirClient) {
+  PlanHandles handles(2);
+  const std::string a = *handles.Add("alice", {Signature{}, "w"});
+  EXPECT_EQ((*handles.Find("alice", a))->weights, "w");
+  EXPECT_TRUE(absl::IsPermissionDenied(handles.Find("bob", a).status()));
+  EXPECT_TRUE(absl::IsPermissionDenied(handles.Remove("bob", a)));
+  const std::string b = *handles.Add("bob", {Signature{}, "w"});
+  EXPECT_NE(a, b);
+  EXPECT_TRUE(absl::IsResourceExhausted(handles.Add("bob", {}).status()));
+  EXPECT_TRUE(handles.Remove("alice", a).ok());
+  EXPECT_TRUE(absl::IsAborted(handles.Find("alice", a).status()));
+  EXPECT_TRUE(absl::IsAborted(handles.Remove("alice", a)));
+  EXPECT_EQ(handles.size(), 1);
+  const std::string other = *PlanHandles(1).Add("alice", {});
+  EXPECT_TRUE(absl::IsAborted(handles.Find("alice", other).status()));
+  for (const std::string& text : {std::string(), std::string("plan"), std::string("x"), b + "x"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(handles.Find("bob", text).status())) << text;
+  }
+  EXPECT_TRUE(absl::IsAborted(handles.Find("bob", b + "0").status()));
+}
+
+}  // namespace
+}  // namespace tetrad

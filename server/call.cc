@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "server/call.h"
+
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/identity.h"
+#include "server/status.h"
+
+namespace tetrad {
+
+Call::Call(const ServiceContext& service, Method method,
+           const grpc::CallbackServerContext& context)
+    : service_(service),
+      method_(method),
+      client_(Identify(context)),
+      began_(std::chrono::steady_clock::now()) {
+  service_.metrics.CallBegan(method_);
+  absl::StatusOr<CallGate::Pass> pass = service_.gate.Enter();
+  admission_ = pass.status();
+  if (pass.ok()) pass_ = *std::move(pass);
+}
+
+Call::~Call() {
+  const auto elapsed = std::chrono::steady_clock::now() - began_;
+  service_.metrics.CallEnded(
+      method_, code_, std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count(),
+      received_bytes_, sent_bytes_);
+}
+
+grpc::Status Call::End(const absl::Status& status) {
+  grpc::Status ended = ToGrpc(status);
+  code_ = ended.error_code();
+  if (code_ == grpc::StatusCode::INTERNAL || code_ == grpc::StatusCode::DATA_LOSS) {
+    service_.log.Error("call failed", {{"method", std::string(MethodName(method_))},
+                                       {"client", client_},
+                                       {"code", std::string(CodeName(code_))},
+                                       {"error", ended.error_message()}});
+  }
+  return ended;
+}
+
+absl::Status Guarded(absl::FunctionRef<absl::Status()> body) {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("the daemon is out of host memory");
+  } catch (const std::exception& error) {
+    return absl::InternalError(absl::StrCat("unexpected exception: ", error.what()));
+  }
+}
+
+absl::Status CancelledStatus(const grpc::CallbackServerContext& context) {
+  return context.deadline() <= std::chrono::system_clock::now()
+             ? absl::DeadlineExceededError("the deadline passed")
+             : absl::CancelledError("the call was cancelled");
+}
+
+absl::Status PoolFull(const WorkerPool& pool) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat(pool.capacity(), " calls wait for a worker thread already, the limit"));
+}
+
+}  // namespace tetrad

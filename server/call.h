@@ -1,0 +1,62 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Call: one RPC from its arrival until its reply was handed to the network.
+//
+// Every service handler owns one: it passes the gate, knows the client, and on
+// destruction counts the call with its code, time and bytes. Guarded() is the
+// edge at which exceptions of libraries become a status.
+//
+// Not thread-safe; a reactor uses it from one thread at a time.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "grpcpp/server_context.h"
+#include "grpcpp/support/server_callback.h"
+#include "server/service_context.h"
+
+namespace tetrad {
+
+class Call {
+ public:
+  Call(const ServiceContext& service, Method method, const grpc::CallbackServerContext& context);
+  ~Call();
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  // UNAVAILABLE if the daemon takes no calls any more.
+  const absl::Status& admission() const { return admission_; }
+  const std::string& client() const { return client_; }
+  void AddReceived(int64_t bytes) { received_bytes_ += bytes; }
+  void AddSent(int64_t bytes) { sent_bytes_ += bytes; }
+
+  // Notes how the call ends; what to finish the RPC with.
+  grpc::Status End(const absl::Status& status);
+
+ private:
+  const ServiceContext& service_;
+  const Method method_;
+  const std::string client_;
+  const std::chrono::steady_clock::time_point began_;
+  absl::Status admission_;
+  CallGate::Pass pass_;
+  grpc::StatusCode code_ = grpc::StatusCode::UNKNOWN;
+  int64_t received_bytes_ = 0;
+  int64_t sent_bytes_ = 0;
+};
+
+// Runs `body`; std::bad_alloc becomes RESOURCE_EXHAUSTED, others INTERNAL.
+absl::Status Guarded(absl::FunctionRef<absl::Status()> body);
+
+// What a cancelled call ends with.
+absl::Status CancelledStatus(const grpc::CallbackServerContext& context);
+
+// RESOURCE_EXHAUSTED: `pool` refused a job.
+absl::Status PoolFull(const WorkerPool& pool);
+
+}  // namespace tetrad

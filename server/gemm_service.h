@@ -1,0 +1,31 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// tetrad.v1.Gemm: plans, and their execution with operands inline.
+#pragma once
+
+#include <atomic>
+
+#include "server/service_context.h"
+#include "tetrad/v1/gemm.grpc.pb.h"
+
+namespace tetrad {
+
+class GemmService final : public v1::Gemm::CallbackService {
+ public:
+  explicit GemmService(const ServiceContext& service) : service_(service) {}
+  grpc::ServerUnaryReactor* Prepare(grpc::CallbackServerContext* context,
+                                    const v1::PrepareRequest* request,
+                                    v1::PrepareResponse* response) override;
+  grpc::ServerUnaryReactor* Execute(grpc::CallbackServerContext* context,
+                                    const v1::ExecuteRequest* request,
+                                    v1::ExecuteResponse* response) override;
+  grpc::ServerUnaryReactor* Release(grpc::CallbackServerContext* context,
+                                    const v1::ReleaseRequest* request,
+                                    v1::ReleaseResponse* response) override;
+
+ private:
+  const ServiceContext& service_;
+};
+
+}  // namespace tetrad

@@ -1,0 +1,103 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "server/http_server.h"
+
+#include <CivetServer.h>
+
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/support/status_macros.h"
+#include "server/status.h"
+
+namespace tetrad {
+namespace {
+
+// Twenty slow connections leave a dozen threads for everybody else.
+constexpr const char* kThreads = "32";
+constexpr const char* kTimeoutMs = "2000";
+
+struct Answer {
+  const char* status = "200 OK";
+  const char* type = "text/plain; charset=utf-8";
+  std::string body;
+};
+
+}  // namespace
+
+class HttpServer::Handler final : public CivetHandler {
+ public:
+  explicit Handler(Pages pages) : pages_(std::move(pages)) {}
+
+  bool handleGet(CivetServer*, mg_connection* connection) override {
+    return Reply(connection, true);
+  }
+  bool handleHead(CivetServer*, mg_connection* connection) override {
+    return Reply(connection, false);
+  }
+
+ private:
+  bool Reply(mg_connection* connection, bool with_body) {
+    const Answer answer = Find(mg_get_request_info(connection)->local_uri);
+    std::string text =
+        absl::StrCat("HTTP/1.1 ", answer.status, "\r\nContent-Type: ", answer.type,
+                     "\r\nContent-Length: ", answer.body.size(), "\r\nConnection: close\r\n\r\n");
+    if (with_body) text += answer.body;
+    mg_write(connection, text.data(), text.size());
+    return true;
+  }
+
+  // The library calls from C, so nothing may be thrown past here.
+  Answer Find(const char* path) const noexcept {
+    try {
+      const std::string_view page = path == nullptr ? "" : path;
+      if (page == "/metrics") {
+        return {.type = "text/plain; version=0.0.4; charset=utf-8", .body = pages_.metrics()};
+      }
+      if (page == "/healthz") return {.body = "alive\n"};
+      if (page == "/readyz") {
+        if (pages_.ready()) return {.body = "ready\n"};
+        return {.status = "503 Service Unavailable", .body = "draining\n"};
+      }
+      return {.status = "404 Not Found", .body = "here are /metrics, /healthz and /readyz\n"};
+    } catch (const std::exception&) {
+      return {.status = "500 Internal Server Error", .body = {}};
+    }
+  }
+
+  const Pages pages_;
+};
+
+HttpServer::HttpServer(ListenAddress address, Pages pages)
+    : address_(std::move(address)), handler_(std::make_unique<Handler>(std::move(pages))) {}
+
+HttpServer::~HttpServer() = default;
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const ListenAddress& address,
+                                                              Pages pages) {
+  if (address.kind != ListenAddress::Kind::kTcp) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("HTTP is served on HOST:PORT only, not on ", address.ToString()));
+  }
+  TETRAD_RETURN_IF_ERROR(CheckBindable(address));
+  TETRAD_ASSIGN_OR_RETURN(const std::string numeric, NumericAddress(address));
+  std::unique_ptr<HttpServer> http(new HttpServer(address, std::move(pages)));
+  const std::vector<std::string> options = {
+      "listening_ports",    numeric,    "num_threads",       kThreads,
+      "request_timeout_ms", kTimeoutMs, "enable_keep_alive", "no",
+  };
+  try {
+    http->server_ = std::make_unique<CivetServer>(options);
+    http->server_->addHandler("/", *http->handler_);
+    const std::vector<int> ports = http->server_->getListeningPorts();
+    if (!ports.empty()) http->address_.port = ports.front();
+  } catch (const std::exception& error) {
+    return absl::UnavailableError(absl::StrCat("cannot serve HTTP on ", address.ToString(), ": ",
+                                               ErrorText(error.what())));
+  }
+  return http;
+}
+
+}  // namespace tetrad

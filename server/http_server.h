@@ -1,0 +1,46 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// HttpServer: /metrics, /healthz and /readyz, and nothing else.
+//
+// A fixed number of threads; a connection that is slow to send or to take its
+// answer is closed after a short time, and there are enough threads that some
+// of those do not keep a scrape waiting. Thread-safe; stops when destroyed.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/statusor.h"
+#include "server/listen_address.h"
+
+class CivetServer;
+
+namespace tetrad {
+
+class HttpServer {
+ public:
+  struct Pages {
+    absl::AnyInvocable<std::string() const> metrics;  // in Prometheus' text format
+    absl::AnyInvocable<bool() const> ready;
+  };
+
+  // UNAVAILABLE says why the address cannot be bound.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const ListenAddress& address,
+                                                           Pages pages);
+  ~HttpServer();
+
+  // With the port that was bound.
+  const ListenAddress& address() const { return address_; }
+
+ private:
+  class Handler;
+  HttpServer(ListenAddress address, Pages pages);
+
+  ListenAddress address_;
+  const std::unique_ptr<Handler> handler_;
+  std::unique_ptr<CivetServer> server_;  // stops before the handler goes
+};
+
+}  // namespace tetrad

@@ -1,0 +1,219 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// tetradd: configuration, start, signals, drain. Exit codes are those of
+// sysexits.h and are listed in docs/configuration.md.
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "engine/support/status_macros.h"
+#include "engine/support/unique_fd.h"
+#include "server/config.h"
+#include "server/device_choice.h"
+#include "server/log.h"
+#include "server/server.h"
+#include "server/status.h"
+#include "server/version.h"
+
+namespace tetrad {
+namespace {
+
+// What is left to do once calls were cancelled takes no longer than this.
+constexpr absl::Duration kShutdownGrace = absl::Milliseconds(500);
+constexpr std::chrono::seconds kTeardownLimit{2};
+
+// SIGTERM and SIGINT as a file descriptor. Made before any thread starts, which
+// then inherits that they are blocked.
+class StopSignals {
+ public:
+  StopSignals() {
+    sigset_t set;
+    ::sigemptyset(&set);
+    ::sigaddset(&set, SIGTERM);
+    ::sigaddset(&set, SIGINT);
+    ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+    fd_ = UniqueFd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    TETRAD_CHECK(fd_);
+    ::signal(SIGPIPE, SIG_IGN);
+  }
+  int fd() const { return fd_.get(); }
+  // The signal that came, 0 if none.
+  int Take() const {
+    signalfd_siginfo info{};
+    return ::read(fd_.get(), &info, sizeof(info)) == sizeof(info)
+               ? static_cast<int>(info.ssi_signo)
+               : 0;
+  }
+
+ private:
+  UniqueFd fd_;
+};
+
+// Waits until `idle_fd` (-1: never) is readable or the time has come. A signal
+// during a drain means that nobody wants to wait for it.
+void WaitWhileDraining(const StopSignals& signals, int idle_fd, absl::Time until, Log& log) {
+  for (;;) {
+    const int64_t left_ms = absl::ToInt64Milliseconds(until - absl::Now());
+    pollfd entries[] = {{.fd = signals.fd(), .events = POLLIN, .revents = 0},
+                        {.fd = idle_fd, .events = POLLIN, .revents = 0}};
+    ::poll(entries, 2, static_cast<int>(std::max<int64_t>(left_ms, 0)));
+    if (const int signal = signals.Take(); signal != 0) {
+      log.Warning("second signal, exiting at once", {{"signal", std::to_string(signal)}});
+      ::_exit(128 + signal);
+    }
+    if (left_ms <= 0 || entries[1].revents != 0) return;
+  }
+}
+
+// Ends the process if taking it down hangs, e.g. on a device that never answers.
+class TeardownWatchdog {
+ public:
+  explicit TeardownWatchdog(Log& log)
+      : thread_([this, &log](const std::stop_token& stop) {
+          std::unique_lock lock(mutex_);
+          wake_.wait_for(lock, stop, kTeardownLimit, [] { return false; });
+          if (stop.stop_requested()) return;
+          log.Error("the shutdown hangs, exiting without it");
+          ::_exit(EX_SOFTWARE);
+        }) {}
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable_any wake_;
+  std::jthread thread_;
+};
+
+void Drain(Server& server, const Config& config, const StopSignals& signals, Log& log) {
+  log.Info("draining", {{"lame_duck_seconds", std::to_string(config.lame_duck_seconds)},
+                        {"drain_seconds", std::to_string(config.drain_seconds)}});
+  server.BeginDrain();
+  WaitWhileDraining(signals, -1, absl::Now() + absl::Seconds(config.lame_duck_seconds), log);
+  server.CloseGate();
+  WaitWhileDraining(signals, server.idle_fd(), absl::Now() + absl::Seconds(config.drain_seconds),
+                    log);
+  log.Info("drained", {{"calls_cut_off", std::to_string(server.calls_inside())}});
+}
+
+int ExitCode(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+      return EX_USAGE;
+    case absl::StatusCode::kInternal:
+      return EX_SOFTWARE;
+    default:
+      return EX_UNAVAILABLE;
+  }
+}
+
+int Fail(const absl::Status& status, Log& log) {
+  const grpc::Status shown = ToGrpc(status);
+  log.Error("cannot start", {{"code", std::string(CodeName(shown.error_code()))},
+                             {"error", shown.error_message()}});
+  return ExitCode(status);
+}
+
+EngineOptions ToEngineOptions(const Config& config) {
+  EngineOptions options;
+  options.plan_capacity = config.plan_capacity;
+  options.max_inline_bytes = config.max_inline_bytes;
+  options.staging_bytes = config.staging_bytes;
+  options.queue_depth = config.queue_depth;
+  return options;
+}
+
+LogLevel ToLogLevel(const std::string& text) {
+  if (text == "debug") return LogLevel::kDebug;
+  if (text == "warning") return LogLevel::kWarning;
+  return text == "error" ? LogLevel::kError : LogLevel::kInfo;
+}
+
+int Serve(const Config& config) {
+  const StopSignals signals;
+  Log log(config.log_format == "json" ? LogFormat::kJson : LogFormat::kLogfmt,
+          ToLogLevel(config.log_level));
+  const Version version = BuildVersion();
+  log.Info("starting", {{"version", std::string(version.version)},
+                        {"commit", std::string(version.commit)},
+                        {"pid", std::to_string(::getpid())}});
+  absl::StatusOr<DeviceChoice> choice = ChooseDevice(config);
+  if (!choice.ok()) return Fail(choice.status(), log);
+  auto engine = Engine::Create(std::move(choice->factory), ToEngineOptions(config));
+  if (!engine.ok()) return Fail(engine.status(), log);
+  const DeviceLimits& device = (*engine)->device_limits();
+  log.Info("device", {{"choice", choice->reason},
+                      {"name", device.name},
+                      {"uuid", device.uuid},
+                      {"capability", device.capability},
+                      {"kernel", device.kernels.empty() ? "" : device.kernels.front().name},
+                      {"units", std::to_string(device.ctas)},
+                      {"memory_bytes", std::to_string(device.memory_bytes)}});
+  auto server = Server::Start(config, **engine, log);
+  if (!server.ok()) return Fail(server.status(), log);
+  log.Info("ready", {{"grpc", absl::StrJoin((*server)->grpc_addresses(), ",")},
+                     {"http", (*server)->http_address()}});
+
+  pollfd entry{.fd = signals.fd(), .events = POLLIN, .revents = 0};
+  int signal = 0;
+  while ((signal = signals.Take()) == 0) ::poll(&entry, 1, -1);
+  log.Info("signal", {{"signal", std::to_string(signal)}});
+  Drain(**server, config, signals, log);
+
+  const TeardownWatchdog watchdog(log);
+  (*server)->Shutdown(kShutdownGrace);
+  server->reset();
+  engine->reset();
+  log.Info("stopped");
+  return EX_OK;
+}
+
+int Main(const std::vector<std::string>& arguments) {
+  const auto loaded =
+      LoadConfig(arguments, [](const std::string& name) -> std::optional<std::string> {
+        const char* const value = std::getenv(name.c_str());
+        if (value == nullptr) return std::nullopt;
+        return value;
+      });
+  if (!loaded.ok()) {
+    std::fprintf(stderr, "tetradd: %s\n", ToGrpc(loaded.status()).error_message().c_str());
+    return EX_USAGE;
+  }
+  switch (loaded->action) {
+    case ConfigAction::kPrintHelp:
+      std::fputs(loaded->help.c_str(), stdout);
+      return EX_OK;
+    case ConfigAction::kPrintConfig:
+      std::fputs(PrintConfig(*loaded).c_str(), stdout);
+      return EX_OK;
+    case ConfigAction::kPrintVersion: {
+      const Version version = BuildVersion();
+      std::printf("tetradd %s (%s, %s)\n", std::string(version.version).c_str(),
+                  std::string(version.commit).c_str(), std::string(version.compiler).c_str());
+      return EX_OK;
+    }
+    case ConfigAction::kServe:
+      break;
+  }
+  return Serve(loaded->config);
+}
+
+}  // namespace
+}  // namespace tetrad
+
+int main(int argc, char** argv) {
+  return tetrad::Main(std::vector<std::string>(argv + 1, argv + argc));
+}

@@ -1,0 +1,208 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "server/metrics.h"
+
+#include <utility>
+
+#include "server/process_metrics.h"
+#include "server/status.h"
+#include "server/version.h"
+
+namespace tetrad {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Labels = std::vector<ClientMetric::Label>;
+
+uint64_t Read(const std::atomic<uint64_t>& value) { return value.load(std::memory_order_relaxed); }
+
+ClientMetric Counter(double value, Labels labels = {}) {
+  ClientMetric metric;
+  metric.label = std::move(labels);
+  metric.counter.value = value;
+  return metric;
+}
+
+ClientMetric Gauge(double value, Labels labels = {}) {
+  ClientMetric metric;
+  metric.label = std::move(labels);
+  metric.gauge.value = value;
+  return metric;
+}
+
+ClientMetric Histogram(const SecondsHistogram& histogram, Labels labels = {}) {
+  ClientMetric metric;
+  metric.label = std::move(labels);
+  metric.histogram = histogram.Collect();
+  return metric;
+}
+
+Labels MethodLabel(size_t method) {
+  return {{"method", std::string(MethodName(static_cast<Method>(method)))}};
+}
+
+struct Level {
+  const char* name;
+  const char* help;
+  MetricType type;
+  double value;
+};
+
+}  // namespace
+
+std::string_view MethodName(Method method) {
+  static constexpr std::array<std::string_view, kMethods> kNames = {
+      "tetrad.v1.Weights/Upload", "tetrad.v1.Weights/Load",  "tetrad.v1.Weights/Seal",
+      "tetrad.v1.Weights/List",   "tetrad.v1.Weights/Drop",  "tetrad.v1.Gemm/Prepare",
+      "tetrad.v1.Gemm/Execute",   "tetrad.v1.Gemm/Release",  "tetrad.v1.Status/GetStatus"};
+  return kNames[static_cast<size_t>(method)];
+}
+
+void Metrics::CallBegan(Method method) {
+  methods_[static_cast<size_t>(method)].in_flight.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Metrics::CallEnded(Method method, grpc::StatusCode code, int64_t nanoseconds,
+                        int64_t received_bytes, int64_t sent_bytes) {
+  MethodCounts& counts = methods_[static_cast<size_t>(method)];
+  const size_t index = std::min(static_cast<size_t>(code), kCodes - 1);
+  counts.ended[index].fetch_add(1, std::memory_order_relaxed);
+  counts.in_flight.fetch_sub(1, std::memory_order_relaxed);
+  counts.received_bytes.fetch_add(static_cast<uint64_t>(received_bytes),
+                                  std::memory_order_relaxed);
+  counts.sent_bytes.fetch_add(static_cast<uint64_t>(sent_bytes), std::memory_order_relaxed);
+  counts.seconds.Observe(nanoseconds);
+}
+
+void Metrics::Executed(const Timings& timings, std::string_view weights) {
+  queue_seconds_.Observe(timings.queued_ns);
+  launch_seconds_.Observe(timings.launch_ns);
+  device_seconds_.Observe(timings.device_ns);
+  const std::string_view name = weights.substr(0, weights.rfind('@'));
+  std::lock_guard lock(mutex_);
+  if (const auto found = executions_.find(name); found != executions_.end()) {
+    ++found->second;
+  } else if (executions_.size() < kWeightsLabels) {
+    executions_.emplace(name, 1);
+  } else {
+    ++other_executions_;
+  }
+}
+
+std::vector<MetricFamily> Metrics::Collect(const Levels& levels, const DeviceLimits& device) const {
+  std::vector<MetricFamily> families;
+  const Version version = BuildVersion();
+  families.push_back({"tetrad_build_info",
+                      "What is running; always 1.",
+                      MetricType::Gauge,
+                      {Gauge(1, {{"version", std::string(version.version)},
+                                 {"commit", std::string(version.commit)},
+                                 {"compiler", std::string(version.compiler)}})}});
+  families.push_back({"tetrad_device_info",
+                      "The device that computes; always 1.",
+                      MetricType::Gauge,
+                      {Gauge(1, {{"uuid", device.uuid}, {"capability", device.capability}})}});
+
+  MetricFamily requests{"tetrad_requests_total", "RPCs ended, by method and gRPC status code.",
+                        MetricType::Counter, {}};
+  MetricFamily in_flight{"tetrad_requests_in_flight", "RPCs begun and not ended.",
+                         MetricType::Gauge, {}};
+  MetricFamily received{"tetrad_received_bytes_total", "Bytes of messages received in RPCs ended.",
+                        MetricType::Counter, {}};
+  MetricFamily sent{"tetrad_sent_bytes_total", "Bytes of messages sent in RPCs ended.",
+                    MetricType::Counter, {}};
+  MetricFamily seconds{"tetrad_request_seconds",
+                       "Time from the arrival of an RPC until its reply was handed to the network.",
+                       MetricType::Histogram, {}};
+  for (size_t m = 0; m < kMethods; ++m) {
+    const MethodCounts& counts = methods_[m];
+    for (size_t code = 0; code < kCodes; ++code) {
+      const uint64_t ended = Read(counts.ended[code]);
+      if (ended == 0 && code != 0) continue;
+      Labels labels = MethodLabel(m);
+      labels.push_back({"code", std::string(CodeName(static_cast<grpc::StatusCode>(code)))});
+      requests.metric.push_back(Counter(static_cast<double>(ended), std::move(labels)));
+    }
+    in_flight.metric.push_back(
+        Gauge(static_cast<double>(counts.in_flight.load(std::memory_order_relaxed)),
+              MethodLabel(m)));
+    received.metric.push_back(
+        Counter(static_cast<double>(Read(counts.received_bytes)), MethodLabel(m)));
+    sent.metric.push_back(Counter(static_cast<double>(Read(counts.sent_bytes)), MethodLabel(m)));
+    seconds.metric.push_back(Histogram(counts.seconds, MethodLabel(m)));
+  }
+  for (MetricFamily* family : {&requests, &in_flight, &received, &sent, &seconds}) {
+    families.push_back(std::move(*family));
+  }
+
+  families.push_back({"tetrad_queue_seconds", "Time of a launch from admission to the device.",
+                      MetricType::Histogram, {Histogram(queue_seconds_)}});
+  families.push_back({"tetrad_launch_seconds", "Time to hand a launch to the device.",
+                      MetricType::Histogram, {Histogram(launch_seconds_)}});
+  families.push_back({"tetrad_device_seconds", "Time of a launch on the device.",
+                      MetricType::Histogram, {Histogram(device_seconds_)}});
+
+  MetricFamily executions{"tetrad_executions_total",
+                          "Launches completed, by weights name; names beyond the first 64 are "
+                          "\"other\".",
+                          MetricType::Counter, {}};
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [name, count] : executions_) {
+      executions.metric.push_back(Counter(static_cast<double>(count), {{"weights", name}}));
+    }
+    executions.metric.push_back(
+        Counter(static_cast<double>(other_executions_), {{"weights", "other"}}));
+  }
+  families.push_back(std::move(executions));
+
+  const EngineStats& engine = levels.engine;
+  const auto number = [](int64_t value) { return static_cast<double>(value); };
+  const Level kLevels[] = {
+      {"tetrad_serving", "1 while new requests are wanted, 0 while draining.", MetricType::Gauge,
+       levels.serving ? 1.0 : 0.0},
+      {"tetrad_launches_queued", "Launches admitted and not yet on the device.", MetricType::Gauge,
+       number(engine.queued)},
+      {"tetrad_launches_in_flight", "Launches admitted and not completed.", MetricType::Gauge,
+       number(engine.in_flight)},
+      {"tetrad_plan_cache_hits_total", "Plans found in the cache.", MetricType::Counter,
+       number(engine.plan_hits)},
+      {"tetrad_plan_cache_misses_total", "Plans built.", MetricType::Counter,
+       number(engine.plan_misses)},
+      {"tetrad_plan_cache_evictions_total", "Plans dropped from the cache.", MetricType::Counter,
+       number(engine.plan_evictions)},
+      {"tetrad_plans_cached", "Plans in the cache.", MetricType::Gauge,
+       number(engine.plans_cached)},
+      {"tetrad_plan_capacity", "Plans the cache may hold.", MetricType::Gauge,
+       number(levels.plan_capacity)},
+      {"tetrad_plan_handles", "Plan handles given out and not released.", MetricType::Gauge,
+       number(engine.plan_handles)},
+      {"tetrad_device_allocated_bytes", "Device memory allocated.", MetricType::Gauge,
+       number(engine.memory.allocated_bytes)},
+      {"tetrad_device_limit_bytes", "Device memory that may be allocated.", MetricType::Gauge,
+       number(engine.memory.limit_bytes)},
+      {"tetrad_device_allocations", "Allocations of device memory.", MetricType::Gauge,
+       number(engine.memory.allocations)},
+      {"tetrad_staging_bytes", "Device memory for inline operands.", MetricType::Gauge,
+       number(engine.staging_bytes)},
+      {"tetrad_staging_limit_bytes", "Device memory that inline operands may take.",
+       MetricType::Gauge, number(levels.staging_limit_bytes)},
+      {"tetrad_weights_bytes", "Device memory held by weights.", MetricType::Gauge,
+       number(engine.weights_bytes)},
+      {"tetrad_weights_versions", "Versions of weights, sealed or not.", MetricType::Gauge,
+       number(engine.weights_versions)},
+  };
+  for (const Level& level : kLevels) {
+    families.push_back({level.name,
+                        level.help,
+                        level.type,
+                        {level.type == MetricType::Counter ? Counter(level.value)
+                                                           : Gauge(level.value)}});
+  }
+  AppendProcessMetrics(families);
+  return families;
+}
+
+}  // namespace tetrad

@@ -1,0 +1,84 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Metrics: what the daemon counts, and everything else it shows, as families
+// for a scrape. Names, units and labels are described in docs/metrics.md.
+//
+// Counting is thread-safe and takes no lock, except the count per weights name,
+// whose labels are bounded: names beyond the first kWeightsLabels are counted
+// as "other". Levels are read from a snapshot at each collection.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/engine.h"
+#include "grpcpp/support/status.h"
+#include "prometheus/metric_family.h"
+#include "server/seconds_histogram.h"
+
+namespace tetrad {
+
+enum class Method : uint8_t {
+  kUpload,
+  kLoad,
+  kSeal,
+  kList,
+  kDrop,
+  kPrepare,
+  kExecute,
+  kRelease,
+  kGetStatus,
+};
+inline constexpr size_t kMethods = 9;
+
+// "tetrad.v1.Gemm/Execute"
+std::string_view MethodName(Method method);
+
+class Metrics {
+ public:
+  static constexpr size_t kWeightsLabels = 64;
+
+  void CallBegan(Method method);
+  void CallEnded(Method method, grpc::StatusCode code, int64_t nanoseconds, int64_t received_bytes,
+                 int64_t sent_bytes);
+  // A launch that completed; `weights` is name@version.
+  void Executed(const Timings& timings, std::string_view weights);
+
+  // Levels at the moment of a scrape.
+  struct Levels {
+    EngineStats engine;
+    int64_t plan_capacity = 0;
+    int64_t staging_limit_bytes = 0;
+    bool serving = false;
+  };
+  std::vector<prometheus::MetricFamily> Collect(const Levels& levels,
+                                                const DeviceLimits& device) const;
+
+ private:
+  static constexpr size_t kCodes = 17;
+  struct MethodCounts {
+    std::array<std::atomic<uint64_t>, kCodes> ended{};
+    std::atomic<int64_t> in_flight{0};
+    std::atomic<uint64_t> received_bytes{0};
+    std::atomic<uint64_t> sent_bytes{0};
+    SecondsHistogram seconds;
+  };
+
+  std::array<MethodCounts, kMethods> methods_;
+  SecondsHistogram queue_seconds_;
+  SecondsHistogram launch_seconds_;
+  SecondsHistogram device_seconds_;
+
+  mutable std::mutex mutex_;
+  std::map<std::string, uint64_t, std::less<>> executions_;  // guarded by mutex_
+  uint64_t other_executions_ = 0;                            // guarded by mutex_
+};
+
+}  // namespace tetrad

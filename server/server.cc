@@ -1,0 +1,240 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "server/server.h"
+
+#include <grpc/grpc.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/resource_quota.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <prometheus/text_serializer.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "engine/checkpoint/root.h"
+#include "engine/support/status_macros.h"
+#include "server/call_gate.h"
+#include "server/gemm_service.h"
+#include "server/health_service.h"
+#include "server/http_server.h"
+#include "server/listen_address.h"
+#include "server/metrics.h"
+#include "server/service_context.h"
+#include "server/socket_lock.h"
+#include "server/status_service.h"
+#include "server/weights_service.h"
+#include "server/worker_pool.h"
+
+namespace tetrad {
+namespace {
+
+constexpr int kWorkThreads = 4;
+constexpr size_t kWorkQueue = 1024;
+constexpr int kReplyThreads = 4;
+constexpr int kLoadThreads = 2;
+constexpr size_t kLoadQueue = 16;
+
+// Room for what a request carries beside its operands, so that one just over
+// the inline limit is refused by us, with a reason, and not by the library.
+constexpr int64_t kMessageSlackBytes = 64 << 20;
+
+// The largest HTTP/2 frame there is, and how far a peer may send ahead: with
+// the defaults, large operands move at a fraction of the speed.
+constexpr int kMaxFrameBytes = (16 << 20) - 1;
+constexpr int kLookAheadBytes = 64 << 20;
+
+// Clients may ping idle connections this often; gRPC's own floor of 5 minutes
+// disconnects those with the usual 10 s.
+constexpr int kMinPingIntervalMs = 5'000;
+constexpr int kHandshakeTimeoutMs = 10'000;
+
+// Reflection is the one service that takes threads of the library's own.
+constexpr int kSyncThreads = 8;
+
+// Creates files for this user only while it lives. Of the whole process, so
+// only for the moment of binding, when nothing else creates files.
+class PrivateFiles {
+ public:
+  PrivateFiles() : before_(::umask(0177)) {}
+  ~PrivateFiles() { ::umask(before_); }
+
+ private:
+  const mode_t before_;
+};
+
+}  // namespace
+
+class Server::Impl {
+ public:
+  Impl(const Config& config, Engine& engine, Log& log)
+      : config_(config),
+        engine_(engine),
+        work_("tetrad-work", kWorkThreads, kWorkQueue),
+        replies_("tetrad-reply", kReplyThreads,
+                 static_cast<size_t>(config.queue_depth +
+                                     engine.device_limits().max_in_flight)),
+        loads_("tetrad-load", kLoadThreads, kLoadQueue),
+        context_{config,   engine, metrics_, gate_, log, checkpoint_root_, work_,
+                 replies_, loads_, absl::Now()} {}
+
+  absl::Status Start();
+  void Shutdown(absl::Duration grace);
+
+  std::vector<std::string> grpc_addresses;
+  std::string http_address;
+  CallGate& gate() { return gate_; }
+  HealthService& health() { return health_; }
+
+ private:
+  absl::Status StartGrpc();
+  absl::Status StartHttp();
+  void SetArguments(grpc::ServerBuilder& builder) const;
+  std::string MetricsPage() const;
+
+  const Config& config_;
+  Engine& engine_;
+  std::optional<Root> checkpoint_root_;
+  Metrics metrics_;
+  CallGate gate_;
+  WorkerPool work_;
+  WorkerPool replies_;
+  WorkerPool loads_;
+  const ServiceContext context_;
+  HealthService health_{{"", v1::Gemm::service_full_name(), v1::Weights::service_full_name(),
+                         v1::Status::service_full_name()}};
+  GemmService gemm_{context_};
+  WeightsService weights_{context_};
+  StatusService status_{context_};
+  std::vector<SocketLock> locks_;
+  std::unique_ptr<grpc::Server> grpc_;
+  std::unique_ptr<HttpServer> http_;
+};
+
+absl::Status Server::Impl::Start() {
+  if (!config_.checkpoint_root.empty()) {
+    TETRAD_ASSIGN_OR_RETURN(checkpoint_root_, Root::Open(config_.checkpoint_root));
+  }
+  TETRAD_RETURN_IF_ERROR(StartGrpc());
+  TETRAD_RETURN_IF_ERROR(StartHttp());
+  health_.SetServing(true);
+  return absl::OkStatus();
+}
+
+void Server::Impl::SetArguments(grpc::ServerBuilder& builder) const {
+  const auto message_limit = static_cast<int>(
+      std::min<int64_t>(config_.max_inline_bytes + kMessageSlackBytes, INT32_MAX));
+  builder.SetMaxReceiveMessageSize(message_limit);
+  builder.SetMaxSendMessageSize(message_limit);
+  // Off: with it, two daemons could listen on one port, each getting some calls.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxFrameBytes);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookAheadBytes);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             kMinPingIntervalMs);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
+  builder.SetResourceQuota(grpc::ResourceQuota("tetradd").SetMaxThreads(kSyncThreads));
+  builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::NUM_CQS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::MAX_POLLERS, 1);
+}
+
+absl::Status Server::Impl::StartGrpc() {
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  SetArguments(builder);
+  std::vector<ListenAddress> addresses;
+  std::vector<int> ports(config_.listen.size(), 0);
+  for (size_t i = 0; i < config_.listen.size(); ++i) {
+    TETRAD_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(config_.listen[i]));
+    if (address.kind == ListenAddress::Kind::kUnix) {
+      TETRAD_ASSIGN_OR_RETURN(SocketLock lock, SocketLock::Acquire(address.path));
+      locks_.push_back(std::move(lock));
+    } else {
+      TETRAD_RETURN_IF_ERROR(CheckExposure(address, config_.insecure_listen));
+      TETRAD_RETURN_IF_ERROR(CheckBindable(address));
+    }
+    builder.AddListeningPort(address.ToString(), grpc::InsecureServerCredentials(), &ports[i]);
+    addresses.push_back(address);
+  }
+  if (addresses.empty()) return absl::InvalidArgumentError("no listen address is set");
+  builder.RegisterService(&health_);
+  builder.RegisterService(&gemm_);
+  builder.RegisterService(&weights_);
+  builder.RegisterService(&status_);
+  {
+    const PrivateFiles private_files;
+    grpc_ = builder.BuildAndStart();
+  }
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    const bool tcp = addresses[i].kind == ListenAddress::Kind::kTcp;
+    if (grpc_ == nullptr || (tcp && ports[i] == 0)) {
+      return absl::UnavailableError(absl::StrCat("cannot listen on ", addresses[i].ToString(),
+                                                 "; the log of gRPC above has the reason"));
+    }
+    if (tcp) addresses[i].port = ports[i];
+    grpc_addresses.push_back(addresses[i].ToString());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Server::Impl::StartHttp() {
+  if (config_.http == "off") return absl::OkStatus();
+  TETRAD_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(config_.http));
+  if (address.kind == ListenAddress::Kind::kTcp) {
+    TETRAD_RETURN_IF_ERROR(CheckExposure(address, config_.insecure_listen));
+  }
+  TETRAD_ASSIGN_OR_RETURN(
+      http_, HttpServer::Start(address, {.metrics = [this] { return MetricsPage(); },
+                                         .ready = [this] { return !gate_.closing(); }}));
+  http_address = http_->address().ToString();
+  return absl::OkStatus();
+}
+
+std::string Server::Impl::MetricsPage() const {
+  const Metrics::Levels levels{.engine = engine_.Stats(),
+                               .plan_capacity = config_.plan_capacity,
+                               .staging_limit_bytes = config_.staging_bytes,
+                               .serving = !gate_.closing()};
+  return prometheus::TextSerializer().Serialize(
+      metrics_.Collect(levels, engine_.device_limits()));
+}
+
+void Server::Impl::Shutdown(absl::Duration grace) {
+  health_.EndWatches();
+  if (grpc_ != nullptr) {
+    grpc_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
+    grpc_.reset();
+  }
+  http_.reset();
+}
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Server::~Server() { Shutdown(absl::ZeroDuration()); }
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, Engine& engine,
+                                                      Log& log) {
+  std::unique_ptr<Server> server(new Server(std::make_unique<Impl>(config, engine, log)));
+  TETRAD_RETURN_IF_ERROR(server->impl_->Start());
+  return server;
+}
+
+const std::vector<std::string>& Server::grpc_addresses() const { return impl_->grpc_addresses; }
+const std::string& Server::http_address() const { return impl_->http_address; }
+
+void Server::BeginDrain() {
+  impl_->gate().AnnounceClosing();
+  impl_->health().SetServing(false);
+}
+
+void Server::CloseGate() { impl_->gate().Close(); }
+int Server::idle_fd() const { return impl_->gate().idle_fd(); }
+int64_t Server::calls_inside() const { return impl_->gate().inside(); }
+void Server::Shutdown(absl::Duration grace) { impl_->Shutdown(grace); }
+
+}  // namespace tetrad

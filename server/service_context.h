@@ -1,0 +1,33 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What every service works with. All of it outlives the RPC server.
+#pragma once
+
+#include <optional>
+
+#include "absl/time/time.h"
+#include "engine/checkpoint/root.h"
+#include "engine/engine.h"
+#include "server/call_gate.h"
+#include "server/config.h"
+#include "server/log.h"
+#include "server/metrics.h"
+#include "server/worker_pool.h"
+
+namespace tetrad {
+
+struct ServiceContext {
+  const Config& config;
+  Engine& engine;
+  Metrics& metrics;
+  CallGate& gate;
+  Log& log;
+  const std::optional<Root>& checkpoint_root;
+  WorkerPool& work;     // whatever copies much or looks at every byte
+  WorkerPool& replies;  // outputs of finished launches
+  WorkerPool& loads;    // checkpoints
+  absl::Time started;
+};
+
+}  // namespace tetrad

@@ -1,0 +1,49 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "server/status_service.h"
+
+#include "absl/time/clock.h"
+#include "server/unary_call.h"
+#include "server/version.h"
+
+namespace tetrad {
+namespace {
+
+void Fill(const ServiceContext& service, v1::GetStatusResponse& out) {
+  const EngineStats stats = service.engine.Stats();
+  const DeviceLimits& limits = service.engine.device_limits();
+  out.set_version(std::string(BuildVersion().version));
+  out.set_state(service.gate.closing() ? "draining" : "serving");
+  out.set_uptime_seconds(absl::ToDoubleSeconds(absl::Now() - service.started));
+  v1::DeviceStatus& device = *out.add_devices();
+  device.set_uuid(limits.uuid);
+  device.set_name(limits.name);
+  device.set_capability(limits.capability);
+  device.set_units(limits.ctas);
+  device.set_flops_per_second(limits.rates.flops_per_second);
+  device.set_read_bytes_per_second(limits.rates.read_bytes_per_second);
+  device.set_allocated_bytes(stats.memory.allocated_bytes);
+  device.set_allocations(stats.memory.allocations);
+  out.set_plans_cached(stats.plans_cached);
+  out.set_plan_capacity(service.config.plan_capacity);
+  out.set_plan_handles(stats.plan_handles);
+  out.set_weights(stats.weights_versions);
+  out.set_weights_bytes(stats.weights_bytes);
+  out.set_staging_bytes(stats.staging_bytes);
+  out.set_in_flight(stats.in_flight);
+  out.set_max_inline_bytes(service.config.max_inline_bytes);
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* StatusService::GetStatus(grpc::CallbackServerContext* context,
+                                                   const v1::GetStatusRequest* request,
+                                                   v1::GetStatusResponse* response) {
+  return AnswerNow(service_, Method::kGetStatus, *context, {request, response},
+                   [this, response](const std::string&) {
+                     Fill(service_, *response);
+                     return absl::OkStatus();
+                   });
+}
+
+}  // namespace tetrad

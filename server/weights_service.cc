@@ -1,0 +1,71 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "server/weights_service.h"
+
+#include "absl/strings/str_cat.h"
+#include "engine/support/status_macros.h"
+#include "server/codec.h"
+#include "server/load_call.h"
+#include "server/unary_call.h"
+#include "server/upload_call.h"
+
+namespace tetrad {
+
+grpc::ServerReadReactor<v1::UploadRequest>* WeightsService::Upload(
+    grpc::CallbackServerContext* context, v1::UploadResponse* response) {
+  return StartUpload(service_, *context, *response);
+}
+
+grpc::ServerWriteReactor<v1::LoadProgress>* WeightsService::Load(
+    grpc::CallbackServerContext* context, const v1::LoadRequest* request) {
+  return StartLoad(service_, *context, *request);
+}
+
+grpc::ServerUnaryReactor* WeightsService::Seal(grpc::CallbackServerContext* context,
+                                               const v1::SealRequest* request,
+                                               v1::SealResponse* response) {
+  return AnswerLater(
+      service_, Method::kSeal, *context, {request, response},
+      [this, request, response](const std::string& client) -> absl::Status {
+        TETRAD_RETURN_IF_ERROR(ValidateReference("name", request->name()));
+        TETRAD_ASSIGN_OR_RETURN(
+            const WeightsInfo info,
+            service_.engine.weights().Seal(request->name(), request->version()));
+        ToProto(info, *response->mutable_weights());
+        service_.log.Info("weights sealed", {{"client", client},
+                                             {"name", info.spec.name},
+                                             {"version", std::to_string(info.version)}});
+        return absl::OkStatus();
+      });
+}
+
+grpc::ServerUnaryReactor* WeightsService::List(grpc::CallbackServerContext* context,
+                                               const v1::ListWeightsRequest* request,
+                                               v1::ListWeightsResponse* response) {
+  return AnswerLater(service_, Method::kList, *context, {request, response},
+                     [this, response](const std::string&) {
+                       for (const WeightsInfo& info : service_.engine.weights().List()) {
+                         ToProto(info, *response->add_weights());
+                       }
+                       return absl::OkStatus();
+                     });
+}
+
+grpc::ServerUnaryReactor* WeightsService::Drop(grpc::CallbackServerContext* context,
+                                               const v1::DropRequest* request,
+                                               v1::DropResponse* response) {
+  return AnswerLater(
+      service_, Method::kDrop, *context, {request, response},
+      [this, request, response](const std::string& client) -> absl::Status {
+        TETRAD_RETURN_IF_ERROR(ValidateReference("weights", request->weights()));
+        TETRAD_ASSIGN_OR_RETURN(const int dropped,
+                                service_.engine.weights().Drop(request->weights()));
+        response->set_dropped(dropped);
+        service_.log.Info("weights dropped", {{"client", client},
+                                              {"weights", request->weights()},
+                                              {"versions", std::to_string(dropped)}});
+        return absl::OkStatus();
+      });
+}
+
+}  // namespace tetrad

@@ -1,0 +1,33 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// tetrad.v1.Weights: registers, lists and drops weights.
+#pragma once
+
+#include "server/service_context.h"
+#include "tetrad/v1/weights.grpc.pb.h"
+
+namespace tetrad {
+
+class WeightsService final : public v1::Weights::CallbackService {
+ public:
+  explicit WeightsService(const ServiceContext& service) : service_(service) {}
+  grpc::ServerReadReactor<v1::UploadRequest>* Upload(grpc::CallbackServerContext* context,
+                                                     v1::UploadResponse* response) override;
+  grpc::ServerWriteReactor<v1::LoadProgress>* Load(grpc::CallbackServerContext* context,
+                                                   const v1::LoadRequest* request) override;
+  grpc::ServerUnaryReactor* Seal(grpc::CallbackServerContext* context,
+                                 const v1::SealRequest* request,
+                                 v1::SealResponse* response) override;
+  grpc::ServerUnaryReactor* List(grpc::CallbackServerContext* context,
+                                 const v1::ListWeightsRequest* request,
+                                 v1::ListWeightsResponse* response) override;
+  grpc::ServerUnaryReactor* Drop(grpc::CallbackServerContext* context,
+                                 const v1::DropRequest* request,
+                                 v1::DropResponse* response) override;
+
+ private:
+  const ServiceContext& service_;
+};
+
+}  // namespace tetrad
