@@ -46,11 +46,11 @@ TEST(SampleTest, ASeedMeansTheSameBytesEverywhere) {
     return HashOf(Operands(kShapes, {.types = types, .kind = kind, .row_scales = true,
                                      .seed = seed}));
   };
-  EXPECT_EQ(hash(nvfp4, DataKind::kContest, 1), 0u);
-  EXPECT_EQ(hash(nvfp4, DataKind::kExact, 1), 0u);
-  EXPECT_EQ(hash(nvfp4, DataKind::kGeneral, 1), 0u);
-  EXPECT_EQ(hash(nvfp4, DataKind::kNormal, 1), 0u);
-  EXPECT_EQ(hash(bf16, DataKind::kExact, 1), 0u);
+  EXPECT_EQ(hash(nvfp4, DataKind::kContest, 1), 11023003435312262982u);
+  EXPECT_EQ(hash(nvfp4, DataKind::kExact, 1), 5503392576804884056u);
+  EXPECT_EQ(hash(nvfp4, DataKind::kGeneral, 1), 14847213944054957105u);
+  EXPECT_EQ(hash(nvfp4, DataKind::kNormal, 1), 5692028520732731671u);
+  EXPECT_EQ(hash(bf16, DataKind::kExact, 1), 10689950624052407767u);
   EXPECT_NE(hash(bf16, DataKind::kExact, 1), hash(bf16, DataKind::kExact, 2));
 }
 

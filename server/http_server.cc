@@ -4,7 +4,10 @@
 
 #include <CivetServer.h>
 
+#include <atomic>
+#include <chrono>
 #include <exception>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -73,7 +76,19 @@ class HttpServer::Handler final : public CivetHandler {
 HttpServer::HttpServer(ListenAddress address, Pages pages)
     : address_(std::move(address)), handler_(std::make_unique<Handler>(std::move(pages))) {}
 
-HttpServer::~HttpServer() = default;
+// The library looks whether it is to stop only at a connection, or every two
+// seconds; so it gets connections until it has.
+HttpServer::~HttpServer() {
+  std::atomic<bool> stopped{false};
+  const std::jthread stop([&] {
+    server_.reset();
+    stopped = true;
+  });
+  while (!stopped) {
+    Connect(address_).IgnoreError();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const ListenAddress& address,
                                                               Pages pages) {

@@ -153,4 +153,14 @@ absl::Status CheckBindable(const ListenAddress& address) {
   return absl::OkStatus();
 }
 
+absl::Status Connect(const ListenAddress& address) {
+  TETRAD_ASSIGN_OR_RETURN(const AddressList list, Resolve(address));
+  const UniqueFd socket(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket || (::connect(socket.get(), list->ai_addr, list->ai_addrlen) != 0 &&
+                  errno != EINPROGRESS)) {
+    return absl::UnavailableError(absl::StrCat(address.ToString(), ": ", std::strerror(errno)));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace tetrad

@@ -39,4 +39,7 @@ absl::StatusOr<std::string> NumericAddress(const ListenAddress& address);
 // For kTcp: UNAVAILABLE says why nobody could listen there now.
 absl::Status CheckBindable(const ListenAddress& address);
 
+// For kTcp: opens a connection, without waiting for it, and closes it again.
+absl::Status Connect(const ListenAddress& address);
+
 }  // namespace tetrad

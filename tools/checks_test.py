@@ -13,6 +13,7 @@ import unittest
 TOOLS = pathlib.Path(__file__).resolve().parent
 LICENCE = "// SPDX-FileCopyrightText: The Tetrad Authors\n// SPDX-License-Identifier: Apache-2.0\n"
 HASHED = LICENCE.replace("//", "#")
+DOCS = "docs"  # apart from the names of pages: those of this file do not exist
 HEADER = LICENCE + "#pragma once\n"
 
 GOOD = {
@@ -63,8 +64,8 @@ VIOLATIONS = [
     ("no guard", {"kernels/a.h": LICENCE}, "kernels/a.h:1: header without #pragma once"),
     ("too long", {"kernels/a.cc": LICENCE + "\n" * 599}, "kernels/a.cc:601: 601 lines, the limit is 600"),
     ("vague name", {"engine/utils/x.h": HEADER}, "engine/utils/x.h:1: the name 'utils' says nothing"),
-    ("promise", {"docs/x.md": "TO" + "DO: write\n"}, "docs/x.md:1: 'TO" + "DO'"),
-    ("machine path", {"docs/x.md": "see /ho" + "me/me/notes\n"}, "docs/x.md:1: '/ho" + "me/m'"),
+    ("promise", {f"{DOCS}/x.md": "TO" + "DO: write\n"}, f"{DOCS}/x.md:1: 'TO" + "DO'"),
+    ("machine path", {f"{DOCS}/x.md": "see /ho" + "me/me/notes\n"}, f"{DOCS}/x.md:1: '/ho" + "me/m'"),
     ("disabled test", {"kernels/cpu/b_test.cc": LICENCE + "TEST(A, DISABLED" + "_B) {}\n"},
      "kernels/cpu/b_test.cc:3: 'DISABLED" + "_'"),
     ("test nobody builds", {"engine/e_test.cc": LICENCE},
@@ -74,6 +75,11 @@ VIOLATIONS = [
     ("loop without the name", {"server/a_test.cc": LICENCE, "server/b_test.cc": LICENCE,
                                "server/CMakeLists.txt": HASHED + "foreach(name IN ITEMS b)\n ${name}_test.cc\n"},
      "server/a_test.cc:1: no CMakeLists.txt of its folder or above names this source"),
+    ("dead link", {f"{DOCS}/x.md": "[here](../clients/c.h#top) [w](https://x.y) [not](gone.md)\n"},
+     f"{DOCS}/x.md:1: {DOCS}/gone.md does not exist"),
+    ("page that is not there", {"kernels/a.cc": LICENCE + f"// why: {DOCS}/x.md, how: {DOCS}/y.md\n",
+                                f"{DOCS}/x.md": "x\n"},
+     f"kernels/a.cc:3: {DOCS}/y.md does not exist"),
     ("unknown package", {"CMakeLists.txt": HASHED + "find_package(Boost REQUIRED)\n"},
      "CMakeLists.txt:3: Boost is not in tools/dependencies.tsv"),
     ("unknown program", {"cmake/x.cmake": HASHED + "find_program(P NAMES jq)\n"},

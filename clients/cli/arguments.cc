@@ -2,14 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clients/cli/arguments.h"
 
-#include <CLI/CLI.hpp>
-
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include <CLI/CLI.hpp>
+
 #include "clients/cli/value_syntax.h"
 
 namespace tetrad::cli {
@@ -25,8 +25,8 @@ const std::map<std::string, v1::ScaleLayout> kScaleLayouts = {
     {"linear", v1::SCALE_LAYOUT_LINEAR}, {"blocked", v1::SCALE_LAYOUT_BLOCKED}};
 const std::map<std::string, v1::OutputLayout> kOutputLayouts = {
     {"row", v1::OUTPUT_LAYOUT_ROW_MAJOR}, {"column", v1::OUTPUT_LAYOUT_COLUMN_MAJOR}};
-const std::map<std::string, v1::GroupForm> kGroupForms = {
-    {"separate", v1::GROUP_FORM_SEPARATE}, {"stacked", v1::GROUP_FORM_STACKED}};
+const std::map<std::string, v1::GroupForm> kGroupForms = {{"separate", v1::GROUP_FORM_SEPARATE},
+                                                          {"stacked", v1::GROUP_FORM_STACKED}};
 const std::map<std::string, v1::CheckpointDialect> kDialects = {
     {"auto", v1::CHECKPOINT_DIALECT_UNSPECIFIED},
     {"modelopt", v1::CHECKPOINT_DIALECT_MODELOPT},
@@ -103,7 +103,8 @@ struct SignatureFlags {
     if (live_rows != nullptr) {
       *live_rows = std::move(rows);
     } else if (!m.empty()) {
-      return absl::InvalidArgumentError("--m: with --capacity a plan is for any rows; leave it out");
+      return absl::InvalidArgumentError(
+          "--m: with --capacity a plan is for any rows; leave it out");
     }
     return signature;
   }

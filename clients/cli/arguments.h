@@ -48,12 +48,12 @@ struct RunCommand {
 enum class ShapeSet { kContest, kContestTests, kDecode, kPrefill, kRandom, kWeights };
 struct VerifyCommand {
   ShapeSet shapes = ShapeSet::kContest;
-  uint64_t seed = 1;      // kRandom: the first seed; else of the data
-  int64_t count = 0;      // kRandom
-  std::string weights;    // kWeights: name[@version]
-  std::string expected;   // kWeights: safetensors file with dequantised values
-  std::string pattern;    // kWeights: tensor name in it, with {expert}
-  bool verbose = false;   // a row per seed
+  uint64_t seed = 1;     // kRandom: the first seed; else of the data
+  int64_t count = 0;     // kRandom
+  std::string weights;   // kWeights: name[@version]
+  std::string expected;  // kWeights: safetensors file with dequantised values
+  std::string pattern;   // kWeights: tensor name in it, with {expert}
+  bool verbose = false;  // a row per seed
 };
 
 struct HelpText {

@@ -36,9 +36,9 @@ class ArgumentsTest : public ::testing::Test {
 
 TEST_F(ArgumentsTest, GlobalOptionsStandAnywhere) {
   EXPECT_EQ(Parse("status")->global.endpoint, kDefaultEndpoint);
-  for (const char* line : {"--endpoint h:1 --json --timeout 2.5 status",
-                           "status --endpoint h:1 --json --timeout 2.5",
-                           "weights --json list -e h:1 --timeout 2.5"}) {
+  for (const char* line :
+       {"--endpoint h:1 --json --timeout 2.5 status", "status --endpoint h:1 --json --timeout 2.5",
+        "weights --json list -e h:1 --timeout 2.5"}) {
     const auto invocation = Parse(line);
     ASSERT_TRUE(invocation.ok()) << invocation.status();
     EXPECT_EQ(invocation->global.endpoint, "h:1");
@@ -81,10 +81,10 @@ TEST_F(ArgumentsTest, SignatureDefaults) {
 }
 
 TEST_F(ArgumentsTest, SignatureOptions) {
-  const v1::Signature s =
-      ParseAs<PlanCommand>("plan -w w@2 --m 0,3x2 --a nvfp4 --out fp32 --scales blocked "
-                           "--layout column --stride 77 --form stacked --row-scale")
-          .signature;
+  const v1::Signature s = ParseAs<PlanCommand>(
+                              "plan -w w@2 --m 0,3x2 --a nvfp4 --out fp32 --scales blocked "
+                              "--layout column --stride 77 --form stacked --row-scale")
+                              .signature;
   EXPECT_EQ(s.output_type(), v1::OUTPUT_TYPE_FP32);
   EXPECT_EQ(s.activation_scale_layout(), v1::SCALE_LAYOUT_BLOCKED);
   EXPECT_EQ(s.output_layout(), v1::OUTPUT_LAYOUT_COLUMN_MAJOR);

@@ -83,13 +83,13 @@ void CaseData::Fill(DataKind kind, uint64_t seed, int threads) {
   ForEachGroup(case_.groups.size(), threads, [&](size_t g) {
     const CaseGroup& group = case_.groups[g];
     const WireGroup& wire = layout_.groups[g];
-    const Destination to{
-        .a = At(a, wire.a),
-        .a_scales = At(a_scales, wire.a_scales),
-        .b = codes_.data() + code_offsets_[g],
-        .b_scales = scales_.data() + scale_offsets_[g],
-        .row_scale =
-            case_.row_scale ? operands.mutable_row_scale()->mutable_data() + wire.row : nullptr};
+    const Destination to{.a = At(a, wire.a),
+                         .a_scales = At(a_scales, wire.a_scales),
+                         .b = codes_.data() + code_offsets_[g],
+                         .b_scales = scales_.data() + scale_offsets_[g],
+                         .row_scale = case_.row_scale
+                                          ? operands.mutable_row_scale()->mutable_data() + wire.row
+                                          : nullptr};
     GroupProblem problem{.a = to.a,
                          .a_scales = to.a_scales,
                          .b = to.b,

@@ -13,10 +13,11 @@
 #include <string>
 #include <vector>
 
+#include "tetrad/v1/gemm.pb.h"
+
 #include "clients/cli/grouped_case.h"
 #include "kernels/problem.h"
 #include "kernels/sample.h"
-#include "tetrad/v1/gemm.pb.h"
 
 namespace tetrad::cli {
 

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+
 #include "clients/cli/arguments.h"
 #include "clients/cli/output.h"
 #include "clients/cpp/client.h"

@@ -42,8 +42,10 @@ class Draw {
 
 // Sizes at and beside tile and vector borders.
 constexpr int32_t kEdgeRows[] = {1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 257};
-constexpr int32_t kEdgeColumns[] = {1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 255, 384};
-constexpr int32_t kEdgeDepths[] = {32, 64, 96, 128, 160, 192, 256, 512, 1024, 1536, 2048, 4096, 7168};
+constexpr int32_t kEdgeColumns[] = {1,  2,  3,  7,  8,   15,  16,  17,  31,
+                                    33, 63, 64, 65, 127, 128, 129, 255, 384};
+constexpr int32_t kEdgeDepths[] = {32,  64,   96,   128,  160,  192, 256,
+                                   512, 1024, 1536, 2048, 4096, 7168};
 
 int64_t DrawGroupCount(Draw& draw) {
   const int64_t kind = draw.Range(0, 99);
@@ -77,7 +79,9 @@ void Shrink(GroupedCase& c) {
     for (const CaseGroup& g : c.groups) elements += 1.0 * g.n * g.k;
     return elements;
   };
-  const auto halve_depth = [](int32_t k) { return static_cast<int32_t>(std::max<int64_t>(32, RoundUp(k / 2, 32))); };
+  const auto halve_depth = [](int32_t k) {
+    return static_cast<int32_t>(std::max<int64_t>(32, RoundUp(k / 2, 32)));
+  };
   while (weight_elements() > kMaxDrawnMacs) {
     for (CaseGroup& g : c.groups) {
       if (g.k > 32) {

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clients/cli/draw.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <map>
+
+#include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
 

@@ -48,9 +48,9 @@ absl::StatusOr<size_t> FindTensor(const std::string& path, const nlohmann::json&
     return Broken(path, absl::StrCat("tensor ", name, " lacks dtype, shape or data_offsets"));
   }
   if (*dtype != "F32" || *dims != nlohmann::json(shape)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": tensor ", name, " is ", dtype->dump(), " ", dims->dump(),
-                     ", expected F32 [", absl::StrJoin(shape, ","), "]"));
+    return absl::InvalidArgumentError(absl::StrCat(path, ": tensor ", name, " is ", dtype->dump(),
+                                                   " ", dims->dump(), ", expected F32 [",
+                                                   absl::StrJoin(shape, ","), "]"));
   }
   size_t bytes = sizeof(float);
   for (const int64_t extent : shape) bytes *= static_cast<size_t>(extent);
@@ -89,9 +89,8 @@ absl::StatusOr<ExpectedValues> ExpectedValues::Load(const std::string& path,
         per_group ? FindTensor(path, header,
                                absl::StrReplaceAll(pattern, {{kExpertMark, absl::StrCat(g)}}),
                                {n, k}, data_start, file.size())
-                  : FindTensor(path, header, pattern,
-                               {static_cast<int64_t>(groups.size()), n, k}, data_start,
-                               file.size());
+                  : FindTensor(path, header, pattern, {static_cast<int64_t>(groups.size()), n, k},
+                               data_start, file.size());
     if (!offset.ok()) return offset.status();
     if (!per_group) *offset += g * static_cast<size_t>(n * k) * sizeof(float);
     values.groups_.push_back({*offset, k});

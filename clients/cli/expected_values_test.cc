@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clients/cli/expected_values.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
 
@@ -70,8 +70,10 @@ TEST_F(ExpectedValuesTest, RefusalsNameFileAndTensor) {
       {"[]", "not a JSON object"},
       {"{", "not a JSON object"},
       {"{}", "no tensor e.0"},
-      {R"({"e.0":{"dtype":"BF16","shape":[1,2],"data_offsets":[0,4]}})", "\"BF16\" [1,2], expected F32"},
-      {R"({"e.0":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]}})", "[2,1], expected F32 [1,2]"},
+      {R"({"e.0":{"dtype":"BF16","shape":[1,2],"data_offsets":[0,4]}})",
+       "\"BF16\" [1,2], expected F32"},
+      {R"({"e.0":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]}})",
+       "[2,1], expected F32 [1,2]"},
       {R"({"e.0":{"dtype":"F32","shape":[1,2]}})", "lacks"},
       {absl::StrCat(R"({"e.0":{)", head, R"(,"data_offsets":[0,4]}})"), "needs 8 bytes"},
       {absl::StrCat(R"({"e.0":{)", head, R"(,"data_offsets":[4,12]}})"), "needs 8 bytes of 8"},

@@ -2,15 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clients/cli/fake_daemon.h"
 
-#include <stdlib.h>
-
 #include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <thread>
 #include <utility>
 
+#include <stdlib.h>
+
 #include "absl/strings/str_cat.h"
+
 #include "clients/cli/case_data.h"
 #include "kernels/reference.h"
 
@@ -87,8 +88,7 @@ grpc::Status FakeDaemon::Upload(grpc::ServerContext*, grpc::ServerReader<v1::Upl
       continue;
     }
     const v1::UploadChunk& chunk = request.chunk();
-    std::string& operand =
-        chunk.operand() == v1::WEIGHTS_OPERAND_CODES ? held.codes : held.scales;
+    std::string& operand = chunk.operand() == v1::WEIGHTS_OPERAND_CODES ? held.codes : held.scales;
     if (chunk.offset() != static_cast<int64_t>(operand.size())) {
       return {grpc::StatusCode::INVALID_ARGUMENT, "the fake takes chunks in order"};
     }
@@ -213,17 +213,17 @@ std::string FakeDaemon::Compute(const GroupedCase& c, const Held& weights,
     const int index = static_cast<int>(g);
     const float alpha_a = operands.alpha().empty() ? 1 : operands.alpha(index);
     const float alpha_b = weights.header.alpha().empty() ? 1 : weights.header.alpha(index);
-    const GroupProblem problem{.a = Bytes(operands.activations()) + wire.a,
-                               .a_scales = Bytes(operands.activation_scales()) + wire.a_scales,
-                               .b = codes,
-                               .b_scales = scales,
-                               .row_scale = c.row_scale ? operands.row_scale().data() + wire.row
-                                                        : nullptr,
-                               .c_stride = wire.c_stride,
-                               .m = group.m,
-                               .n = group.n,
-                               .k = group.k,
-                               .alpha = alpha_a * alpha_b};
+    const GroupProblem problem{
+        .a = Bytes(operands.activations()) + wire.a,
+        .a_scales = Bytes(operands.activation_scales()) + wire.a_scales,
+        .b = codes,
+        .b_scales = scales,
+        .row_scale = c.row_scale ? operands.row_scale().data() + wire.row : nullptr,
+        .c_stride = wire.c_stride,
+        .m = group.m,
+        .n = group.n,
+        .k = group.k,
+        .alpha = alpha_a * alpha_b};
     codes += CodeBytes(group.n, group.k);
     scales += ScalePlaneBytes(c.types.b_scale_layout, group.n, group.k);
     const bool last = g + 1 == c.groups.size();
@@ -233,9 +233,8 @@ std::string FakeDaemon::Compute(const GroupedCase& c, const Held& weights,
     const int32_t columns = group.n - (last && fault_ == Fault::kLastColumnDropped ? 1 : 0);
     for (int64_t row = 0; row < group.m; ++row) {
       for (int64_t n = 0; n < columns; ++n) {
-        const int64_t at = c.types.c_layout == OutputLayout::kRowMajor
-                               ? row * wire.c_stride + n
-                               : n * wire.c_stride + row;
+        const int64_t at = c.types.c_layout == OutputLayout::kRowMajor ? row * wire.c_stride + n
+                                                                       : n * wire.c_stride + row;
         const uint32_t bits = block.bits[static_cast<size_t>(row * group.n + n)];
         std::memcpy(output.data() + wire.c + at * element, &bits, static_cast<size_t>(element));
       }

@@ -8,35 +8,36 @@
 // folder of its own. Thread-safe.
 #pragma once
 
-#include <grpcpp/grpcpp.h>
-
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include <grpcpp/grpcpp.h>
+
 #include "absl/status/statusor.h"
-#include "clients/cli/grouped_case.h"
 #include "tetrad/v1/gemm.grpc.pb.h"
 #include "tetrad/v1/status.grpc.pb.h"
 #include "tetrad/v1/weights.grpc.pb.h"
+
+#include "clients/cli/grouped_case.h"
 
 namespace tetrad::cli {
 
 enum class Fault {
   kNone,
-  kWrongElement,      // one bit of one element in the middle
+  kWrongElement,       // one bit of one element in the middle
   kLastColumnDropped,  // of the last group: left zero
   kLastGroupDropped,
-  kGapWritten,        // a byte between rows or beyond the live ones
+  kGapWritten,  // a byte between rows or beyond the live ones
   kShortReply,
   kOtherBytesNextTime,
-  kWrongSizes,        // the plan asks for other sizes
+  kWrongSizes,  // the plan asks for other sizes
   kPrepareRefused,
-  kExecuteFails,      // INTERNAL
-  kDraining,          // UNAVAILABLE
-  kHangs,             // until cancelled
+  kExecuteFails,  // INTERNAL
+  kDraining,      // UNAVAILABLE
+  kHangs,         // until cancelled
 };
 
 class FakeDaemon final : public v1::Status::Service,
@@ -82,10 +83,10 @@ class FakeDaemon final : public v1::Status::Service,
   const Fault fault_;
   std::string folder_, endpoint_;
   mutable std::mutex mutex_;
-  std::map<std::string, Held> held_;           // guarded by mutex_
+  std::map<std::string, Held> held_;            // guarded by mutex_
   std::map<std::string, v1::Signature> plans_;  // guarded by mutex_
-  int next_plan_ = 0;                          // guarded by mutex_
-  int executions_ = 0;                         // guarded by mutex_
+  int next_plan_ = 0;                           // guarded by mutex_
+  int executions_ = 0;                          // guarded by mutex_
   std::unique_ptr<grpc::Server> server_;
 };
 

@@ -107,8 +107,7 @@ WireLayout LayOutOnWire(const GroupedCase& c) {
     layout.groups.push_back(wire);
   }
   if (nvfp4 && c.m_source == MSource::kOffsets && c.types.a_scale_layout == ScaleLayout::kLinear) {
-    layout.a_scale_bytes =
-        ScalePlaneBytes(ScaleLayout::kLinear, c.capacity_rows, c.groups[0].k);
+    layout.a_scale_bytes = ScalePlaneBytes(ScaleLayout::kLinear, c.capacity_rows, c.groups[0].k);
   }
   layout.c_bytes = c_elements * element;
   return layout;
@@ -171,15 +170,17 @@ std::string Describe(const GroupedCase& c) {
     absl::StrAppend(&text, " n=", c.groups[0].n, " k=", c.groups[0].k, OneShape(c) ? "" : "..");
   }
   absl::StrAppend(&text, " ", kActivationNames[Index(c.types.a_type)],
-                  c.types.a_type != ActivationType::kNvfp4 ? "" : blocked_a ? "/blocked" : "/linear",
+                  c.types.a_type != ActivationType::kNvfp4 ? ""
+                  : blocked_a                              ? "/blocked"
+                                                           : "/linear",
                   " x ", blocked_b ? "blocked" : "linear", " -> ",
                   kOutputNames[Index(c.types.c_type)],
                   c.types.c_layout == OutputLayout::kColumnMajor ? "/column" : "/row");
   if (c.c_stride != 0) absl::StrAppend(&text, " stride=", c.c_stride);
   absl::StrAppend(&text, c.form == GroupForm::kStacked ? " stacked" : " separate");
   if (c.m_source != MSource::kHost) {
-    absl::StrAppend(&text, c.m_source == MSource::kOffsets ? " offsets:" : " counts:",
-                    c.capacity_rows);
+    absl::StrAppend(&text,
+                    c.m_source == MSource::kOffsets ? " offsets:" : " counts:", c.capacity_rows);
   }
   absl::StrAppend(&text, c.row_scale ? " row-scale" : "", c.alpha_a ? " alpha-a" : "",
                   c.alpha_b ? " alpha-b" : "");

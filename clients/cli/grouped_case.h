@@ -11,9 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "kernels/problem.h"
 #include "tetrad/v1/types.pb.h"
 #include "tetrad/v1/weights.pb.h"
+
+#include "kernels/problem.h"
 
 namespace tetrad::cli {
 

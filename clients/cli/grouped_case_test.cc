@@ -31,9 +31,8 @@ TEST(GroupedCaseTest, SeparateGroupsFollowEachOther) {
                           Numbers{48, 6, 30, 4, 3}, Numbers{48 + 96, 6 + 12, 30 + 16}));
   c.c_stride = 9;
   c.types.c_type = OutputType::kFp32;
-  EXPECT_THAT(Rows(LayOutOnWire(c)),
-              ElementsAre(Numbers{0, 0, 0, 9, 0}, Numbers{48, 6, 108, 9, 3},
-                          Numbers{48, 6, 108, 9, 3}, Numbers{144, 18, 180}));
+  EXPECT_THAT(Rows(LayOutOnWire(c)), ElementsAre(Numbers{0, 0, 0, 9, 0}, Numbers{48, 6, 108, 9, 3},
+                                                 Numbers{48, 6, 108, 9, 3}, Numbers{144, 18, 180}));
   c.types.c_layout = OutputLayout::kColumnMajor;  // the empty group has no columns either
   EXPECT_THAT(Rows(LayOutOnWire(c)),
               ElementsAre(Numbers{0, 0, 0, 9, 0}, Numbers{48, 6, 180, 9, 3},
@@ -70,8 +69,8 @@ TEST(GroupedCaseTest, StackedColumnsSpanTheWholeStack) {
   c.types.c_layout = OutputLayout::kColumnMajor;
   c.form = GroupForm::kStacked;
   c.groups = {{3, 4, 32}, {2, 4, 32}};
-  EXPECT_THAT(Rows(LayOutOnWire(c)), ElementsAre(Numbers{0, 0, 0, 5, 0},
-                                                 Numbers{192, 0, 6, 5, 3}, Numbers{320, 0, 40}));
+  EXPECT_THAT(Rows(LayOutOnWire(c)),
+              ElementsAre(Numbers{0, 0, 0, 5, 0}, Numbers{192, 0, 6, 5, 3}, Numbers{320, 0, 40}));
   c.groups = {{0, 4, 32}};
   c.c_stride = 9;
   EXPECT_THAT(Rows(LayOutOnWire(c)), ElementsAre(Numbers{0, 0, 0, 9, 0}, Numbers{0, 0, 0}));

@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The Tetrad Authors
 // SPDX-License-Identifier: Apache-2.0
-#include <unistd.h>
-
 #include <iostream>
 #include <string>
 #include <vector>
+
+#include <unistd.h>
 
 #include "clients/cli/commands.h"
 #include "clients/cli/interrupt.h"

@@ -6,11 +6,11 @@
 // these, so tests read what they print. One thread at a time.
 #pragma once
 
-#include <google/protobuf/message.h>
-
 #include <ostream>
 #include <string>
 #include <string_view>
+
+#include <google/protobuf/message.h>
 
 #include "absl/status/status.h"
 #include "nlohmann/json.hpp"

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clients/cli/output.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <sstream>
+
+#include <gtest/gtest.h>
 
 #include "tetrad/v1/status.pb.h"
 #include "tetrad/v1/types.pb.h"

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The Tetrad Authors
 // SPDX-License-Identifier: Apache-2.0
 #include "absl/strings/str_cat.h"
+
 #include "clients/cli/commands.h"
 #include "clients/cli/exit_code.h"
 #include "clients/cli/table.h"
@@ -23,12 +24,12 @@ absl::StatusOr<int> Run(const Session& session, const PlanCommand& command) {
   table.AddRow({"weights", plan->weights()});
   table.AddRow({"kernel", info.kernel()});
   table.AddRow({"device", info.device()});
-  table.AddRow({"groups", absl::StrCat(info.groups(), ", ", info.rows(),
-                                       command.signature.has_capacity() ? " rows reserved"
-                                                                        : " rows")});
+  table.AddRow(
+      {"groups", absl::StrCat(info.groups(), ", ", info.rows(),
+                              command.signature.has_capacity() ? " rows reserved" : " rows")});
   if (command.signature.has_capacity()) {
-    table.AddRow({"tiles", absl::StrCat("follow the rows of each launch, on ", info.ctas(),
-                                        " workers")});
+    table.AddRow(
+        {"tiles", absl::StrCat("follow the rows of each launch, on ", info.ctas(), " workers")});
   } else {
     table.AddRow({"tiles", absl::StrCat(info.tiles(), " on ", info.ctas(), " workers, balance ",
                                         FormatNumber(info.balance()))});

@@ -1,16 +1,17 @@
 // SPDX-FileCopyrightText: The Tetrad Authors
 // SPDX-License-Identifier: Apache-2.0
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <stdlib.h>
-
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+
 #include "clients/cli/commands.h"
 #include "clients/cli/exit_code.h"
 #include "clients/cli/fake_daemon.h"
@@ -133,7 +134,8 @@ TEST_F(ProgramTest, VerifyRandomPrintsALineASeed) {
   ASSERT_EQ(lines.size(), 5u);
   EXPECT_EQ(lines[0]["shape"], "random:10:1");
   EXPECT_EQ(lines[3]["shape"], "random:13:1");
-  for (const char* key : {"kernel", "device_us", "floor_us", "share", "check", "worst", "compared"}) {
+  for (const char* key :
+       {"kernel", "device_us", "floor_us", "share", "check", "worst", "compared"}) {
     EXPECT_TRUE(lines[0].contains(key)) << key;
   }
   EXPECT_EQ(lines[0]["check"], "bit-equal, within bound");
@@ -189,16 +191,15 @@ class VerifyWeightsTest : public ProgramTest {
     std::vector<float> values(64, 1);
     values.resize(128, 6);
     values.back() *= factor;
-    const std::string header =
-        R"({"all":{"dtype":"F32","shape":[2,2,32],"data_offsets":[0,512]}})";
+    const std::string header = R"({"all":{"dtype":"F32","shape":[2,2,32],"data_offsets":[0,512]}})";
     const uint64_t length = header.size();
     std::ofstream file(folder_ + "/f", std::ios::binary);
     file.write(reinterpret_cast<const char*>(&length), sizeof(length));
     file << header;
     file.write(reinterpret_cast<const char*>(values.data()), 512);
     file.close();
-    return OnDaemon(absl::StrCat("verify --json -s weights:w --tensor-pattern all --expected ",
-                                 folder_, "/f"));
+    return OnDaemon(
+        absl::StrCat("verify --json -s weights:w --tensor-pattern all --expected ", folder_, "/f"));
   }
   std::string folder_;
 };

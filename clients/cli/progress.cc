@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
 #include "clients/cli/table.h"
 
 namespace tetrad::cli {
@@ -42,7 +43,8 @@ std::string RenderProgress(const std::string& label, ProgressBar::Unit unit, int
     return unit == ProgressBar::Unit::kBytes ? FormatBytes(value) : absl::StrCat(value);
   };
   if (total <= 0) return absl::StrCat(label, " ", amount(done));
-  const double fraction = std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0);
+  const double fraction =
+      std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0);
   const int filled = static_cast<int>(fraction * kBarCells);
   return absl::StrCat(label, " [", std::string(filled, '#'), std::string(kBarCells - filled, '.'),
                       "] ", static_cast<int>(fraction * 100), "% ", amount(done), " of ",

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clients/cli/progress.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <sstream>
+
+#include <gtest/gtest.h>
 
 namespace tetrad::cli {
 namespace {

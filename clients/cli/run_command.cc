@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+
 #include "clients/cli/commands.h"
 #include "clients/cli/exit_code.h"
 #include "clients/cli/progress.h"
@@ -40,15 +41,13 @@ void FillActivations(Random& random, v1::ActivationType type, std::string& bytes
   }
   for (size_t i = 0; i + 1 < bytes.size(); i += 2) {
     const float value = random.Normal();
-    const uint16_t bits =
-        type == v1::ACTIVATION_TYPE_FP16 ? EncodeFp16(value) : EncodeBf16(value);
+    const uint16_t bits = type == v1::ACTIVATION_TYPE_FP16 ? EncodeFp16(value) : EncodeBf16(value);
     std::memcpy(bytes.data() + i, &bits, sizeof(bits));
   }
 }
 
 // Live rows of a capacity: those asked for, else all rows spread evenly.
-absl::StatusOr<std::vector<int32_t>> LiveRows(const RunCommand& command,
-                                              const v1::PlanInfo& info) {
+absl::StatusOr<std::vector<int32_t>> LiveRows(const RunCommand& command, const v1::PlanInfo& info) {
   const v1::Capacity& capacity = command.signature.capacity();
   const auto groups = static_cast<size_t>(info.groups());
   std::vector<int32_t> live = command.live_rows;
@@ -58,8 +57,8 @@ absl::StatusOr<std::vector<int32_t>> LiveRows(const RunCommand& command,
     live.assign(groups, static_cast<int32_t>(rows));
   }
   if (live.size() != groups) {
-    return absl::InvalidArgumentError(absl::StrCat("--m has ", live.size(), " groups, the weights ",
-                                                   "have ", groups));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--m has ", live.size(), " groups, the weights ", "have ", groups));
   }
   if (capacity.m_source() == v1::M_SOURCE_OFFSETS) {
     std::vector<int32_t> offsets(1, 0);
@@ -94,8 +93,8 @@ absl::StatusOr<v1::ExecuteRequest> MakeRequest(const RunCommand& command,
 }
 
 struct Measured {
-  std::array<Sample, 5> samples = {{{"queued", {}}, {"launch", {}}, {"device", {}}, {"total", {}},
-                                    {"round trip", {}}}};
+  std::array<Sample, 5> samples = {
+      {{"queued", {}}, {"launch", {}}, {"device", {}}, {"total", {}}, {"round trip", {}}}};
   std::vector<double> shares;
   v1::ExecuteResponse last;
 };
@@ -145,13 +144,12 @@ void Print(const Output& output, const RunCommand& command, const Measured& meas
   Table table({{"us"}, {"median", kRight}, {"min", kRight}, {"max", kRight}});
   for (const Sample& sample : measured.samples) {
     const auto [least, most] = std::minmax_element(sample.us.begin(), sample.us.end());
-    table.AddRow({sample.name, FormatNumber(Median(sample.us)), FormatNumber(*least),
-                  FormatNumber(*most)});
+    table.AddRow(
+        {sample.name, FormatNumber(Median(sample.us)), FormatNumber(*least), FormatNumber(*most)});
   }
   output.PrintText(absl::StrCat(last.weights(), " on ", last.kernel(), ", ", command.repeats,
-                                " runs\n", table.Render(), "floor ",
-                                FormatNumber(last.floor_us()), " us, share ", FormatNumber(share),
-                                "\n"));
+                                " runs\n", table.Render(), "floor ", FormatNumber(last.floor_us()),
+                                " us, share ", FormatNumber(share), "\n"));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The Tetrad Authors
 // SPDX-License-Identifier: Apache-2.0
 #include "absl/strings/str_cat.h"
+
 #include "clients/cli/commands.h"
 #include "clients/cli/exit_code.h"
 #include "clients/cli/table.h"
@@ -20,22 +21,27 @@ absl::StatusOr<int> Run(const Session& session, const StatusCommand&) {
   facts.AddRow({"up", FormatDuration(status->uptime_seconds())});
   facts.AddRow({"plans", absl::StrCat(status->plans_cached(), " of ", status->plan_capacity(),
                                       " cached, ", status->plan_handles(), " handles")});
-  facts.AddRow({"weights", absl::StrCat(status->weights(), ", ",
-                                        FormatBytes(status->weights_bytes()))});
+  facts.AddRow(
+      {"weights", absl::StrCat(status->weights(), ", ", FormatBytes(status->weights_bytes()))});
   facts.AddRow({"staging", FormatBytes(status->staging_bytes())});
   facts.AddRow({"in flight", absl::StrCat(status->in_flight())});
   facts.AddRow({"inline limit", FormatBytes(status->max_inline_bytes())});
 
   constexpr auto kRight = Table::Align::kRight;
-  Table devices({{"device"}, {"capability"}, {"units", kRight}, {"GFLOP/s", kRight},
-                 {"GB/s read", kRight}, {"allocated", kRight}, {"uuid"}});
+  Table devices({{"device"},
+                 {"capability"},
+                 {"units", kRight},
+                 {"GFLOP/s", kRight},
+                 {"GB/s read", kRight},
+                 {"allocated", kRight},
+                 {"uuid"}});
   for (const v1::DeviceStatus& device : status->devices()) {
-    devices.AddRow({device.name(), device.capability(), absl::StrCat(device.units()),
-                    FormatNumber(device.flops_per_second() * 1e-9),
-                    FormatNumber(device.read_bytes_per_second() * 1e-9),
-                    absl::StrCat(FormatBytes(device.allocated_bytes()), " in ",
-                                 device.allocations()),
-                    device.uuid()});
+    devices.AddRow(
+        {device.name(), device.capability(), absl::StrCat(device.units()),
+         FormatNumber(device.flops_per_second() * 1e-9),
+         FormatNumber(device.read_bytes_per_second() * 1e-9),
+         absl::StrCat(FormatBytes(device.allocated_bytes()), " in ", device.allocations()),
+         device.uuid()});
   }
   session.output.PrintText(absl::StrCat(facts.Render(), "\n", devices.Render()));
   return kExitOk;

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clients/cli/table.h"
 
-#include <gtest/gtest.h>
-
 #include <limits>
+
+#include <gtest/gtest.h>
 
 namespace tetrad::cli {
 namespace {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+
 #include "clients/cli/arguments.h"
 
 namespace tetrad::cli {

@@ -2,13 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clients/cli/verify_case.h"
 
-#include <unistd.h>
-
 #include <atomic>
 #include <utility>
 
+#include <unistd.h>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+
 #include "clients/cli/case_data.h"
 
 namespace tetrad::cli {
@@ -79,8 +80,8 @@ class CaseRun {
     header.mutable_alpha()->Assign(data_.alpha_b().begin(), data_.alpha_b().end());
     // Before the upload: an interrupt may cancel it just after the daemon sealed.
     const TemporaryWeights weights(session_.client, header.name());
-    const auto uploaded = session_.client.Upload(header, data_.codes(), data_.scales(), nullptr,
-                                                 session_.call);
+    const auto uploaded =
+        session_.client.Upload(header, data_.codes(), data_.scales(), nullptr, session_.call);
     if (!uploaded.ok()) return uploaded.status();
 
     const auto plan = session_.client.Prepare(ToSignature(case_, header.name()), session_.call);
@@ -117,17 +118,17 @@ class CaseRun {
   // scales over offsets depends on the worst distribution of rows.
   bool SizesAgree(const v1::PlanInfo& info) {
     const WireLayout& layout = data_.layout();
-    const bool worst_case = case_.m_source == MSource::kOffsets &&
-                            case_.types.a_scale_layout == ScaleLayout::kBlocked;
+    const bool worst_case =
+        case_.m_source == MSource::kOffsets && case_.types.a_scale_layout == ScaleLayout::kBlocked;
     const bool scales_agree = worst_case ? info.activation_scale_bytes() >= layout.a_scale_bytes
                                          : info.activation_scale_bytes() == layout.a_scale_bytes;
     if (info.activation_bytes() != layout.a_bytes || !scales_agree ||
         info.output_bytes() != layout.c_bytes || info.rows() != case_.rows()) {
-      result_.failure = absl::StrCat(
-          "the plan wants activations ", info.activation_bytes(), ", scales ",
-          info.activation_scale_bytes(), ", output ", info.output_bytes(), " bytes of ",
-          info.rows(), " rows; the contract says ", layout.a_bytes, ", ", layout.a_scale_bytes,
-          ", ", layout.c_bytes, " and ", case_.rows());
+      result_.failure =
+          absl::StrCat("the plan wants activations ", info.activation_bytes(), ", scales ",
+                       info.activation_scale_bytes(), ", output ", info.output_bytes(),
+                       " bytes of ", info.rows(), " rows; the contract says ", layout.a_bytes, ", ",
+                       layout.a_scale_bytes, ", ", layout.c_bytes, " and ", case_.rows());
       return false;
     }
     data_.request().mutable_inline_operands()->mutable_activation_scales()->resize(
@@ -137,8 +138,8 @@ class CaseRun {
 
   absl::Status Compare(const v1::PlanInfo& info, const std::string& output) {
     if (static_cast<int64_t>(output.size()) != data_.layout().c_bytes) {
-      result_.failure = absl::StrCat("the reply has ", output.size(), " bytes, not ",
-                                     data_.layout().c_bytes);
+      result_.failure =
+          absl::StrCat("the reply has ", output.size(), " bytes, not ", data_.layout().c_bytes);
       return absl::OkStatus();
     }
     const absl::StatusOr<Accumulator> accumulator = AccumulatorOf(info.device());
@@ -156,8 +157,9 @@ class CaseRun {
       return absl::OkStatus();
     }
     if (const int64_t gap = FindNonzeroGap(case_, data_.layout(), output); gap >= 0) {
-      result_.failure = absl::StrCat("byte ", gap, " of the output belongs to no live element and is 0x",
-                                     absl::Hex(static_cast<uint8_t>(output[gap])));
+      result_.failure =
+          absl::StrCat("byte ", gap, " of the output belongs to no live element and is 0x",
+                       absl::Hex(static_cast<uint8_t>(output[gap])));
     }
     return absl::OkStatus();
   }

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+
 #include "clients/cli/commands.h"
 #include "clients/cli/grouped_case.h"
 #include "kernels/compare.h"

@@ -2,13 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clients/cli/verify_case.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <sstream>
 #include <thread>
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include "absl/strings/str_cat.h"
+
 #include "clients/cli/draw.h"
 #include "clients/cli/fake_daemon.h"
 
@@ -34,7 +35,8 @@ struct Attempt {
 
   absl::StatusOr<CaseResult> Verify(const GroupedCase& c, VerifyCaseOptions options = {}) {
     const Output output{out, err};
-    const Session session{*client, output, {.deadline = absl::Seconds(20), .cancel = cancel.get_token()}};
+    const Session session{
+        *client, output, {.deadline = absl::Seconds(20), .cancel = cancel.get_token()}};
     return VerifyCase(session, c, options);
   }
 

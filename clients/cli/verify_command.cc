@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+
 #include "clients/cli/commands.h"
 #include "clients/cli/draw.h"
 #include "clients/cli/progress.h"
@@ -49,9 +50,7 @@ GroupedCase CaseOf(const NamedShape& shape) {
   return c;
 }
 
-std::string CheckName(Check check) {
-  return check == Check::kBits ? "bit-equal" : "within bound";
-}
+std::string CheckName(Check check) { return check == Check::kBits ? "bit-equal" : "within bound"; }
 
 VerifyLine LineOf(const GroupedCase& c, const CaseResult& result, std::string reproduce) {
   VerifyLine line;
@@ -109,16 +108,14 @@ absl::Status VerifyNamed(const Session& session, const VerifyCommand& command,
   for (int64_t i = 0; i < total; ++i) {
     bar.Update(i, total);
     const GroupedCase c = CaseOf(set.shapes[static_cast<size_t>(i)]);
-    const auto result = VerifyCase(session, c,
-                                   {.kind = DataKind::kContest,
-                                    .seed = command.seed,
-                                    .executions = 2,
-                                    .threads = Threads()});
+    const auto result = VerifyCase(
+        session, c,
+        {.kind = DataKind::kContest, .seed = command.seed, .executions = 2, .threads = Threads()});
     if (!result.ok()) return result.status();
     report.Add(LineOf(c, *result,
-                      absl::StrCat("tetradctl verify --shapes ", absl::string_view(set.word.data(),
-                                                                                   set.word.size()),
-                                   " --seed ", command.seed)));
+                      absl::StrCat("tetradctl verify --shapes ",
+                                   absl::string_view(set.word.data(), set.word.size()), " --seed ",
+                                   command.seed)));
   }
   return absl::OkStatus();
 }

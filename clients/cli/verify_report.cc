@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+
 #include "clients/cli/exit_code.h"
 
 namespace tetrad::cli {
@@ -22,10 +23,10 @@ std::string Coverage(const VerifyLine& line) {
 }  // namespace
 
 nlohmann::json ToJson(const VerifyLine& line) {
-  nlohmann::json json = {{"shape", line.shape},         {"description", line.description},
-                         {"kernel", line.kernel},       {"device_us", line.device_us},
-                         {"floor_us", line.floor_us},   {"share", line.share},
-                         {"check", line.check},         {"compared", line.compared},
+  nlohmann::json json = {{"shape", line.shape},       {"description", line.description},
+                         {"kernel", line.kernel},     {"device_us", line.device_us},
+                         {"floor_us", line.floor_us}, {"share", line.share},
+                         {"check", line.check},       {"compared", line.compared},
                          {"elements", line.elements}};
   // JSON has no infinity, which is what an element with other bits is worth.
   json["worst"] = std::isfinite(line.worst) ? nlohmann::json(line.worst) : nlohmann::json("inf");
@@ -39,8 +40,15 @@ nlohmann::json ToJson(const VerifyLine& line) {
 VerifyReport::VerifyReport(const Output& output, bool show_passes)
     : output_(output),
       show_passes_(show_passes),
-      table_({{"shape"}, {"kernel"}, {"device us", kRight}, {"floor us", kRight},
-              {"share", kRight}, {"check"}, {"worst", kRight}, {"compared", kRight}, {"what"}}) {}
+      table_({{"shape"},
+              {"kernel"},
+              {"device us", kRight},
+              {"floor us", kRight},
+              {"share", kRight},
+              {"check"},
+              {"worst", kRight},
+              {"compared", kRight},
+              {"what"}}) {}
 
 void VerifyReport::Add(const VerifyLine& line) {
   ++verified_;
@@ -72,8 +80,8 @@ int VerifyReport::Finish(absl::Duration elapsed) {
   } else {
     if (table_.rows() > 0) output_.PrintText(table_.Render());
     output_.PrintText(failures_);
-    output_.PrintText(absl::StrCat(verified_ - failed_, " of ", verified_, " verified, ",
-                                   compared_, " elements compared in ", FormatDuration(seconds),
+    output_.PrintText(absl::StrCat(verified_ - failed_, " of ", verified_, " verified, ", compared_,
+                                   " elements compared in ", FormatDuration(seconds),
                                    failed_ == 0 ? "\n" : ": FAILED\n"));
   }
   return failed_ == 0 ? kExitOk : kExitVerificationFailed;

@@ -10,9 +10,10 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "nlohmann/json.hpp"
+
 #include "clients/cli/output.h"
 #include "clients/cli/table.h"
-#include "nlohmann/json.hpp"
 
 namespace tetrad::cli {
 

@@ -11,6 +11,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+
 #include "clients/cli/expected_values.h"
 #include "clients/cli/progress.h"
 #include "kernels/float16.h"
@@ -52,7 +53,10 @@ class WeightsProbe {
  public:
   WeightsProbe(const Session& session, const ExpectedValues& expected, std::string weights,
                std::vector<v1::GroupDims> dims)
-      : session_(session), expected_(expected), weights_(std::move(weights)), dims_(std::move(dims)) {
+      : session_(session),
+        expected_(expected),
+        weights_(std::move(weights)),
+        dims_(std::move(dims)) {
     for (const v1::GroupDims& d : dims_) {
       depth_ = std::max(depth_, d.k());
       line_.elements += int64_t{d.n()} * d.k();

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "absl/status/statusor.h"
+
 #include "clients/cli/commands.h"
 #include "clients/cli/verify_report.h"
 

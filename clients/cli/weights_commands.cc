@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+
 #include "clients/cli/commands.h"
 #include "clients/cli/exit_code.h"
 #include "clients/cli/progress.h"
@@ -32,8 +33,13 @@ std::string DescribeLayout(v1::ScaleLayout layout) {
 
 std::string RenderWeights(const google::protobuf::RepeatedPtrField<v1::WeightsInfo>& weights) {
   constexpr auto kRight = Table::Align::kRight;
-  Table table({{"weights"}, {"version", kRight}, {"state"}, {"groups x n x k"}, {"scales"},
-               {"bytes", kRight}, {"source"}});
+  Table table({{"weights"},
+               {"version", kRight},
+               {"state"},
+               {"groups x n x k"},
+               {"scales"},
+               {"bytes", kRight},
+               {"source"}});
   for (const v1::WeightsInfo& info : weights) {
     table.AddRow({info.name(), absl::StrCat(info.version()), info.sealed() ? "sealed" : "open",
                   DescribeShape(info), DescribeLayout(info.scale_layout()),
@@ -83,9 +89,9 @@ absl::StatusOr<int> Run(const Session& session, const WeightsDropCommand& comman
   if (session.output.json) {
     session.output.PrintJson({{"dropped", *dropped}});
   } else {
-    session.output.PrintText(absl::StrCat(
-        "dropped ", *dropped, *dropped == 1 ? " version of " : " versions of ", command.weights,
-        "\n"));
+    session.output.PrintText(absl::StrCat("dropped ", *dropped,
+                                          *dropped == 1 ? " version of " : " versions of ",
+                                          command.weights, "\n"));
   }
   return kExitOk;
 }

@@ -2,20 +2,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clients/cpp/client.h"
 
-#include <grpc/grpc.h>
-#include <grpcpp/grpcpp.h>
-
 #include <algorithm>
 #include <chrono>
 #include <limits>
 #include <utility>
 
+#include <grpc/grpc.h>
+#include <grpcpp/grpcpp.h>
+
 #include "absl/strings/str_cat.h"
-#include "clients/cpp/endpoint.h"
-#include "clients/cpp/status_mapping.h"
 #include "tetrad/v1/gemm.grpc.pb.h"
 #include "tetrad/v1/status.grpc.pb.h"
 #include "tetrad/v1/weights.grpc.pb.h"
+
+#include "clients/cpp/endpoint.h"
+#include "clients/cpp/status_mapping.h"
 
 namespace tetrad {
 namespace {
@@ -85,7 +86,10 @@ class Call {
 struct Client::Connection {
   Connection(std::string endpoint, const ClientOptions& options,
              std::shared_ptr<grpc::Channel> channel)
-      : endpoint(std::move(endpoint)), options(options), status(channel), weights(channel),
+      : endpoint(std::move(endpoint)),
+        options(options),
+        status(channel),
+        weights(channel),
         gemm(channel) {}
 
   // UNAVAILABLE comes from the transport as often as from the daemon, and then
@@ -101,8 +105,8 @@ struct Client::Connection {
 
   template <typename Stub, typename Request, typename Response>
   absl::StatusOr<Response> Unary(Stub& stub,
-                                 grpc::Status (Stub::*method)(grpc::ClientContext*,
-                                                              const Request&, Response*),
+                                 grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
+                                                              Response*),
                                  const Request& request, const CallOptions& options_of_call) {
     Call call(options_of_call, options.deadline);
     absl::StatusOr<Response> response = Response();

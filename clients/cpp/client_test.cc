@@ -2,22 +2,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clients/cpp/client.h"
 
-#include <gmock/gmock.h>
-#include <grpcpp/grpcpp.h>
-#include <gtest/gtest.h>
-
 #include <chrono>
 #include <filesystem>
 #include <mutex>
 #include <numeric>
 #include <thread>
 
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "clients/cpp/status_mapping.h"
 #include "tetrad/v1/gemm.grpc.pb.h"
 #include "tetrad/v1/status.grpc.pb.h"
 #include "tetrad/v1/weights.grpc.pb.h"
+
+#include "clients/cpp/status_mapping.h"
 
 namespace tetrad {
 namespace {
@@ -48,8 +49,7 @@ class FakeServices final : public v1::Status::Service,
     const std::lock_guard lock(mutex);
     while (reader->Read(&request)) {
       const v1::UploadChunk& chunk = request.chunk();
-      std::string& operand =
-          chunk.operand() == v1::WEIGHTS_OPERAND_CODES ? codes : scales;
+      std::string& operand = chunk.operand() == v1::WEIGHTS_OPERAND_CODES ? codes : scales;
       const size_t end = static_cast<size_t>(chunk.offset()) + chunk.data().size();
       if (operand.size() < end) operand.resize(end);
       operand.replace(static_cast<size_t>(chunk.offset()), chunk.data().size(), chunk.data());
@@ -154,7 +154,8 @@ class ClientTest : public ::testing::Test {
 std::vector<uint8_t> Pattern(size_t size) {
   std::vector<uint8_t> bytes(size);
   uint32_t state = 1;
-  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>((state = state * 1664525 + 1013904223) >> 24);
+  for (uint8_t& byte : bytes)
+    byte = static_cast<uint8_t>((state = state * 1664525 + 1013904223) >> 24);
   return bytes;
 }
 
@@ -239,7 +240,8 @@ TEST_F(ClientTest, DeadlineEndsACall) {
   v1::ExecuteRequest request;
   request.set_plan("hang");
   const absl::Time start = absl::Now();
-  const auto response = client_->Execute(request, {.deadline = absl::Milliseconds(100), .cancel = {}});
+  const auto response =
+      client_->Execute(request, {.deadline = absl::Milliseconds(100), .cancel = {}});
   EXPECT_EQ(response.status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_LT(absl::Now() - start, absl::Seconds(20));
 }

@@ -2,13 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clients/cpp/endpoint.h"
 
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 
@@ -19,10 +19,9 @@ constexpr std::string_view kUnixScheme = "unix:";
 constexpr size_t kMaxSocketPath = sizeof(sockaddr_un::sun_path) - 1;
 
 absl::Status Malformed(std::string_view text, std::string_view why) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("endpoint '", absl::string_view(text.data(), text.size()),
-                   "': ", absl::string_view(why.data(), why.size()),
-                   "; expected unix:PATH or HOST:PORT"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "endpoint '", absl::string_view(text.data(), text.size()),
+      "': ", absl::string_view(why.data(), why.size()), "; expected unix:PATH or HOST:PORT"));
 }
 
 absl::StatusOr<Endpoint> ParseUnix(std::string_view text) {
@@ -57,8 +56,7 @@ absl::StatusOr<Endpoint> ParseTcp(std::string_view text) {
   Endpoint endpoint;
   endpoint.kind = Endpoint::Kind::kTcp;
   endpoint.host = host;
-  const auto [end, error] =
-      std::from_chars(port.data(), port.data() + port.size(), endpoint.port);
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), endpoint.port);
   if (error != std::errc() || end != port.data() + port.size() || endpoint.port < 1 ||
       endpoint.port > 65535) {
     return Malformed(text, "the port must be a number from 1 to 65535");

@@ -2,15 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clients/cpp/endpoint.h"
 
+#include <filesystem>
+#include <fstream>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 
 namespace tetrad {
 namespace {

@@ -41,7 +41,8 @@ TEST(StatusMappingTest, EveryCodeKeepsItsName) {
 
 TEST(StatusMappingTest, NumberOutsideTheCanonicalCodesIsUnknown) {
   for (const int code : {-1, 17, 1000}) {
-    const absl::Status status = FromGrpcStatus(grpc::Status(static_cast<grpc::StatusCode>(code), "x"));
+    const absl::Status status =
+        FromGrpcStatus(grpc::Status(static_cast<grpc::StatusCode>(code), "x"));
     EXPECT_EQ(status.code(), absl::StatusCode::kUnknown) << code;
   }
 }

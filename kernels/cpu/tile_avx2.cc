@@ -16,6 +16,7 @@ constexpr int kLanes = 8;
 struct Avx2 {
   static constexpr int kPanelColumns = 2 * kLanes;
   static constexpr int kMicroRows = 6;
+  static constexpr int kFewRows = 4;
 
   // Values of the codes in bits [shift, shift + 4) of each lane.
   static __m256 DecodeCodes(__m256i words, int shift, __m256 magnitudes) {
@@ -109,46 +110,99 @@ struct Avx2 {
     out[3] = _mm256_unpackhi_epi64(high01, high23);
   }
 
-  static void ExpandPanel(const uint8_t* const* rows, const float* scales, int depth, float* out) {
-    const __m256 magnitudes = _mm256_loadu_ps(kValues.code);
+  static void Transpose(const uint8_t* const* rows, int depth, uint32_t* out) {
     for (int half = 0; half < 2; ++half) {
-      for (int k = 0; k < depth; k += 32) {
+      for (int k = 0; k < depth; k += 4 * kCodesPerLane) {
         __m256i words[4];
         LoadTransposed(rows + half * kLanes, k / 2, words);
-        for (int word = 0; word < 4; ++word) {
-          const int first = k + word * 8;
-          const __m256 scale = _mm256_loadu_ps(scales + first / kScaleBlock * kPanelColumns +
-                                               half * kLanes);
-          float* to = out + first * kPanelColumns + half * kLanes;
+        for (int i = 0; i < 4; ++i) {
+          uint32_t* to = out + (k / kCodesPerLane + i) * kPanelColumns + half * kLanes;
+          _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), words[i]);
+        }
+      }
+    }
+  }
+
+  static __m256i LoadCodes(const uint32_t* from) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  }
+
+  // Code `index` of each lane's eight, times its scale.
+  static __m256 ScaledCodes(__m256i codes, int index, __m256 magnitudes, __m256 scale) {
+    const int shift = 4 * (TETRAD_MUTANT(kNibblesSwapped) ? index ^ 1 : index);
+    return _mm256_mul_ps(DecodeCodes(codes, shift, magnitudes), scale);
+  }
+
+  static void ExpandPanel(const uint32_t* codes, const float* scales, int depth, float* out) {
+    const __m256 magnitudes = _mm256_loadu_ps(kValues.code);
+    for (int k = 0; k < depth; k += kCodesPerLane) {
+      for (int half = 0; half < 2; ++half) {
+        const int lane = half * kLanes;
+        const __m256 scale = _mm256_loadu_ps(scales + k / kScaleBlock * kPanelColumns + lane);
+        const __m256i eight = LoadCodes(codes + k / kCodesPerLane * kPanelColumns + lane);
 #pragma GCC unroll 8
-          for (int i = 0; i < 8; ++i) {
-            const int shift = 4 * (TETRAD_MUTANT(kNibblesSwapped) ? i ^ 1 : i);
-            const __m256 value = DecodeCodes(words[word], shift, magnitudes);
-            _mm256_storeu_ps(to + i * kPanelColumns, _mm256_mul_ps(value, scale));
-          }
+        for (int i = 0; i < kCodesPerLane; ++i) {
+          _mm256_storeu_ps(out + (k + i) * kPanelColumns + lane,
+                           ScaledCodes(eight, i, magnitudes, scale));
         }
       }
     }
   }
 
   template <int kRows>
+  static void MultiplyCodes(int depth, bool first, const float* a, const uint32_t* codes,
+                            const float* scales, float* c) {
+    const __m256 magnitudes = _mm256_loadu_ps(kValues.code);
+    __m256 sum[kRows][2];
+    LoadSums<kRows>(first, c, sum);
+    for (int k = 0; k < depth; k += kCodesPerLane) {
+      const float* scale = scales + k / kScaleBlock * kPanelColumns;
+      const uint32_t* eight = codes + k / kCodesPerLane * kPanelColumns;
+      const __m256 scale0 = _mm256_loadu_ps(scale);
+      const __m256 scale1 = _mm256_loadu_ps(scale + kLanes);
+#pragma GCC unroll 8
+      for (int i = 0; i < kCodesPerLane; ++i) {
+        const __m256 b0 = ScaledCodes(LoadCodes(eight), i, magnitudes, scale0);
+        const __m256 b1 = ScaledCodes(LoadCodes(eight + kLanes), i, magnitudes, scale1);
+        AddProducts<kRows, RowStride(kFewRowsPassDepth)>(a + k + i, b0, b1, sum);
+      }
+    }
+    StoreSums<kRows>(sum, c);
+  }
+
+  template <int kRows>
   static void Multiply(int depth, bool first, const float* a, const float* b, float* c) {
     __m256 sum[kRows][2];
+    LoadSums<kRows>(first, c, sum);
+    for (int k = 0; k < depth; ++k) {
+      const __m256 b0 = _mm256_loadu_ps(b + k * kPanelColumns);
+      const __m256 b1 = _mm256_loadu_ps(b + k * kPanelColumns + kLanes);
+      AddProducts<kRows, RowStride(kPassDepth)>(a + k, b0, b1, sum);
+    }
+    StoreSums<kRows>(sum, c);
+  }
+
+  template <int kRows>
+  static void LoadSums(bool first, const float* c, __m256 (&sum)[kRows][2]) {
 #pragma GCC unroll 8
     for (int row = 0; row < kRows; ++row) {
       sum[row][0] = first ? _mm256_setzero_ps() : _mm256_loadu_ps(c + row * kPanelColumns);
       sum[row][1] = first ? _mm256_setzero_ps() : _mm256_loadu_ps(c + row * kPanelColumns + kLanes);
     }
-    for (int k = 0; k < depth; ++k) {
-      const __m256 b0 = _mm256_loadu_ps(b + k * kPanelColumns);
-      const __m256 b1 = _mm256_loadu_ps(b + k * kPanelColumns + kLanes);
+  }
+
+  template <int kRows, int kStride>
+  static void AddProducts(const float* a, __m256 b0, __m256 b1, __m256 (&sum)[kRows][2]) {
 #pragma GCC unroll 8
-      for (int row = 0; row < kRows; ++row) {
-        const __m256 factor = _mm256_set1_ps(a[row * kRowStride + k]);
-        sum[row][0] = _mm256_fmadd_ps(factor, b0, sum[row][0]);
-        sum[row][1] = _mm256_fmadd_ps(factor, b1, sum[row][1]);
-      }
+    for (int row = 0; row < kRows; ++row) {
+      const __m256 factor = _mm256_set1_ps(a[row * kStride]);
+      sum[row][0] = _mm256_fmadd_ps(factor, b0, sum[row][0]);
+      sum[row][1] = _mm256_fmadd_ps(factor, b1, sum[row][1]);
     }
+  }
+
+  template <int kRows>
+  static void StoreSums(const __m256 (&sum)[kRows][2], float* c) {
 #pragma GCC unroll 8
     for (int row = 0; row < kRows; ++row) {
       _mm256_storeu_ps(c + row * kPanelColumns, sum[row][0]);

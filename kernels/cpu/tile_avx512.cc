@@ -16,6 +16,7 @@ constexpr int kLanes = 16;
 struct Avx512 {
   static constexpr int kPanelColumns = 2 * kLanes;
   static constexpr int kMicroRows = 14;
+  static constexpr int kFewRows = 4;
 
   static __m512 CodeTable() {
     const __m512 table = _mm512_loadu_ps(kValues.code);
@@ -109,48 +110,97 @@ struct Avx512 {
     out[3] = _mm512_unpackhi_epi64(high01, high23);
   }
 
-  static void ExpandPanel(const uint8_t* const* rows, const float* scales, int depth, float* out) {
-    const __m512 table = CodeTable();
+  static void Transpose(const uint8_t* const* rows, int depth, uint32_t* out) {
     for (int half = 0; half < 2; ++half) {
-      for (int k = 0; k < depth; k += 32) {
+      for (int k = 0; k < depth; k += 4 * kCodesPerLane) {
         __m512i words[4];
         LoadTransposed(rows + half * kLanes, k / 2, words);
-        for (int word = 0; word < 4; ++word) {
-          const int first = k + word * 8;
-          const __m512 scale = _mm512_loadu_ps(scales + first / kScaleBlock * kPanelColumns +
-                                               half * kLanes);
-          float* to = out + first * kPanelColumns + half * kLanes;
+        for (int i = 0; i < 4; ++i) {
+          _mm512_storeu_si512(out + (k / kCodesPerLane + i) * kPanelColumns + half * kLanes,
+                              words[i]);
+        }
+      }
+    }
+  }
+
+  // Code `index` of each lane's eight, times its scale.
+  static __m512 DecodeCodes(__m512i codes, int index, __m512 table, __m512 scale) {
+    const int shift = 4 * (TETRAD_MUTANT(kNibblesSwapped) ? index ^ 1 : index);
+    // The permutation reads the low four bits of each lane only.
+    const __m512i at = _mm512_srl_epi32(codes, _mm_cvtsi32_si128(shift));
+    return _mm512_mul_ps(_mm512_permutexvar_ps(at, table), scale);
+  }
+
+  static void ExpandPanel(const uint32_t* codes, const float* scales, int depth, float* out) {
+    const __m512 table = CodeTable();
+    for (int k = 0; k < depth; k += kCodesPerLane) {
+      for (int half = 0; half < 2; ++half) {
+        const int lane = half * kLanes;
+        const __m512 scale = _mm512_loadu_ps(scales + k / kScaleBlock * kPanelColumns + lane);
+        const __m512i eight = _mm512_loadu_si512(codes + k / kCodesPerLane * kPanelColumns + lane);
 #pragma GCC unroll 8
-          for (int i = 0; i < 8; ++i) {
-            const int shift = 4 * (TETRAD_MUTANT(kNibblesSwapped) ? i ^ 1 : i);
-            // The permutation reads the low four bits of each lane only.
-            const __m512i index = _mm512_srl_epi32(words[word], _mm_cvtsi32_si128(shift));
-            _mm512_storeu_ps(to + i * kPanelColumns,
-                             _mm512_mul_ps(_mm512_permutexvar_ps(index, table), scale));
-          }
+        for (int i = 0; i < kCodesPerLane; ++i) {
+          _mm512_storeu_ps(out + (k + i) * kPanelColumns + lane,
+                           DecodeCodes(eight, i, table, scale));
         }
       }
     }
   }
 
   template <int kRows>
+  static void MultiplyCodes(int depth, bool first, const float* a, const uint32_t* codes,
+                            const float* scales, float* c) {
+    const __m512 table = CodeTable();
+    __m512 sum[kRows][2];
+    LoadSums<kRows>(first, c, sum);
+    for (int k = 0; k < depth; k += kCodesPerLane) {
+      const float* scale = scales + k / kScaleBlock * kPanelColumns;
+      const uint32_t* eight = codes + k / kCodesPerLane * kPanelColumns;
+      const __m512 scale0 = _mm512_loadu_ps(scale);
+      const __m512 scale1 = _mm512_loadu_ps(scale + kLanes);
+#pragma GCC unroll 8
+      for (int i = 0; i < kCodesPerLane; ++i) {
+        const __m512 b0 = DecodeCodes(_mm512_loadu_si512(eight), i, table, scale0);
+        const __m512 b1 = DecodeCodes(_mm512_loadu_si512(eight + kLanes), i, table, scale1);
+        AddProducts<kRows, RowStride(kFewRowsPassDepth)>(a + k + i, b0, b1, sum);
+      }
+    }
+    StoreSums<kRows>(sum, c);
+  }
+
+  template <int kRows>
   static void Multiply(int depth, bool first, const float* a, const float* b, float* c) {
     __m512 sum[kRows][2];
+    LoadSums<kRows>(first, c, sum);
+    for (int k = 0; k < depth; ++k) {
+      const __m512 b0 = _mm512_loadu_ps(b + k * kPanelColumns);
+      const __m512 b1 = _mm512_loadu_ps(b + k * kPanelColumns + kLanes);
+      AddProducts<kRows, RowStride(kPassDepth)>(a + k, b0, b1, sum);
+    }
+    StoreSums<kRows>(sum, c);
+  }
+
+  template <int kRows>
+  static void LoadSums(bool first, const float* c, __m512 (&sum)[kRows][2]) {
 #pragma GCC unroll 16
     for (int row = 0; row < kRows; ++row) {
       sum[row][0] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(c + row * kPanelColumns);
       sum[row][1] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(c + row * kPanelColumns + kLanes);
     }
-    for (int k = 0; k < depth; ++k) {
-      const __m512 b0 = _mm512_loadu_ps(b + k * kPanelColumns);
-      const __m512 b1 = _mm512_loadu_ps(b + k * kPanelColumns + kLanes);
+  }
+
+  template <int kRows, int kStride>
+  static void AddProducts(const float* a, __m512 b0, __m512 b1, __m512 (&sum)[kRows][2]) {
 #pragma GCC unroll 16
-      for (int row = 0; row < kRows; ++row) {
-        const __m512 factor = _mm512_set1_ps(a[row * kRowStride + k]);
-        sum[row][0] = _mm512_fmadd_ps(factor, b0, sum[row][0]);
-        sum[row][1] = _mm512_fmadd_ps(factor, b1, sum[row][1]);
-      }
+    for (int row = 0; row < kRows; ++row) {
+      const __m512 factor = _mm512_set1_ps(a[row * kStride]);
+      sum[row][0] = _mm512_fmadd_ps(factor, b0, sum[row][0]);
+      sum[row][1] = _mm512_fmadd_ps(factor, b1, sum[row][1]);
     }
+  }
+
+  template <int kRows>
+  static void StoreSums(const __m512 (&sum)[kRows][2], float* c) {
 #pragma GCC unroll 16
     for (int row = 0; row < kRows; ++row) {
       _mm512_storeu_ps(c + row * kPanelColumns, sum[row][0]);

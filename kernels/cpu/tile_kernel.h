@@ -3,12 +3,18 @@
 //
 // The walk over one output tile, shared by every instruction set.
 //
-//   for each pass of up to kPassDepth codes along K:
-//     A rows of the tile          -> scratch.a    FP32 [rows][kRowStride]
+//   for each pass along K:
+//     A rows of the tile         -> scratch.a      FP32 [rows][row stride]
 //     for each panel of Isa::kPanelColumns weight rows:
-//       B rows of the panel       -> scratch.b    FP32 [depth][panel], transposed
-//       scratch.c[panel][row][panel columns] += a * b, one serial chain a lane
+//       codes, transposed        -> scratch.codes  8 codes a lane, [depth/8][panel]
+//       scales, decoded          -> scratch.scales FP32 [depth/16][panel]
+//       many rows: B             -> scratch.b      FP32 [depth][panel], then a * b
+//       few rows:  a * b straight from the codes
+//       scratch.c[panel][row][panel columns] gains a * b: one serial chain a lane
 //   scratch.c -> epilogue -> C
+//
+// Few rows (decoding) would pay more for storing expanded weights than for
+// multiplying them. Both ways form the same products in the same order.
 //
 // `Isa` brings the vector code. It lives in an unnamed namespace of its own
 // file, which gives every instance of these templates internal linkage: code
@@ -17,6 +23,7 @@
 // not a template over Isa and could stay out of line.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -28,24 +35,30 @@
 
 namespace tetrad::cpu {
 
-// Codes along K expanded at a time: a panel of weights then fits the L1 cache.
-// A multiple of 64, so that every pass starts at a whole scale word.
-inline constexpr int kPassDepth = 256;
-// Floats between rows of expanded A; not a power of two, which would put equal
-// k of all rows into the same cache sets.
-inline constexpr int kRowStride = kPassDepth + 16;
+// Codes along K in one pass: a panel of expanded weights fits the L1 cache; with
+// few rows nothing is expanded, and long reads of each weight row pay instead.
+// Multiples of 64, so that every pass starts at a whole scale word.
+inline constexpr int kPassDepth = 128;
+inline constexpr int kFewRowsPassDepth = 1024;
+// Floats from row to row of expanded A: the depth and a line, since a power of
+// two would put equal k of all rows into the same cache sets.
+constexpr int RowStride(int depth) { return depth + 16; }
+inline constexpr int kMaxFewRows = 4;
 inline constexpr int kMaxPanelColumns = 32;
 inline constexpr int kScalesPerWord = 4;
-inline constexpr int kMaxScaleWords = kPassDepth / kScaleBlock / kScalesPerWord;
+inline constexpr int kCodesPerLane = 8;
 
 struct alignas(kScratchAlignment) TileScratch {
-  float a[kMaxTileRows * kRowStride];
+  float a[kMaxTileRows * RowStride(kPassDepth)];
   float b[kPassDepth * kMaxPanelColumns];
   float c[kMaxTileRows * kMaxTileColumns];
-  float b_scales[kMaxScaleWords * kScalesPerWord * kMaxPanelColumns];
+  uint32_t codes[kFewRowsPassDepth / kCodesPerLane * kMaxPanelColumns];
+  float scales[kFewRowsPassDepth / kScaleBlock * kMaxPanelColumns];
 };
 static_assert(sizeof(TileScratch) <= kScratchBytes);
+static_assert(kMaxFewRows * RowStride(kFewRowsPassDepth) <= kMaxTileRows * RowStride(kPassDepth));
 static_assert(kMaxTileColumns % kMaxPanelColumns == 0);
+static_assert(std::endian::native == std::endian::little);
 
 // Entry points of one instruction set, for the dispatcher.
 struct TileFunctions {
@@ -93,16 +106,10 @@ class TileKernel {
     area.column = tile.column;
     area.columns = Least(tile.columns, group.n - tile.column);
     if (area.rows <= 0 || area.columns <= 0) return;
-    for (int k = 0; k < group.k; k += kPassDepth) {
-      int depth = Least(kPassDepth, group.k - k);
-      if (TETRAD_MUTANT(kKTailDropped) && depth < kPassDepth && k > 0) continue;
-      ExpandActivations(types, group, area, k, depth, scratch->a);
-      for (int column = 0; column < area.columns; column += Isa::kPanelColumns) {
-        ExpandWeights(types, group, area.column + column, k, depth, scratch);
-        const bool first = k == 0 || TETRAD_MUTANT(kAccumulatorRestartsEachPass);
-        MultiplyPanel(area.rows, depth, first, scratch->a, scratch->b,
-                      scratch->c + column * kMaxTileRows);
-      }
+    if (area.rows <= Isa::kFewRows) {
+      Accumulate<kFewRowsPassDepth>(types, group, area, scratch);
+    } else {
+      Accumulate<kPassDepth>(types, group, area, scratch);
     }
     Store(types, group, area, scratch->c);
   }
@@ -111,8 +118,9 @@ class TileKernel {
                              int64_t k, int64_t row, int64_t rows, float* out,
                              int64_t out_stride) {
     for (int64_t i = 0; i < rows; ++i) {
-      for (int64_t begin = 0; begin < k; begin += kPassDepth) {
-        const int depth = static_cast<int>(k - begin < kPassDepth ? k - begin : kPassDepth);
+      for (int64_t begin = 0; begin < k; begin += kFewRowsPassDepth) {
+        const int64_t left = k - begin;
+        const int depth = static_cast<int>(left < kFewRowsPassDepth ? left : kFewRowsPassDepth);
         ExpandCodeRow(codes, scales, layout, row + i, begin, depth, k, out + i * out_stride + begin);
       }
     }
@@ -120,13 +128,37 @@ class TileKernel {
 
  private:
   static constexpr int kPanel = Isa::kPanelColumns;
-  static_assert(kMaxPanelColumns % kPanel == 0);
+  static_assert(kMaxPanelColumns % kPanel == 0 && Isa::kFewRows <= kMaxFewRows);
 
   struct Area {
     int row = 0, rows = 0, column = 0, columns = 0;
   };
 
   static constexpr int Least(int a, int b) { return a < b ? a : b; }
+
+  // scratch->c = A B^T of the area.
+  template <int kDepth>
+  static void Accumulate(const ProblemTypes& types, const GroupProblem& group, const Area& area,
+                         TileScratch* scratch) {
+    for (int k = 0; k < group.k; k += kDepth) {
+      const int depth = Least(kDepth, group.k - k);
+      if (TETRAD_MUTANT(kKTailDropped) && k + depth == group.k && depth % 128 != 0 && depth > 32) {
+        continue;
+      }
+      const bool first = k == 0 || TETRAD_MUTANT(kAccumulatorRestartsEachPass);
+      ExpandActivations(types, group, area, k, depth, RowStride(kDepth), scratch->a);
+      for (int column = 0; column < area.columns; column += kPanel) {
+        float* c = scratch->c + column * kMaxTileRows;
+        LoadWeights(types, group, area.column + column, k, depth, scratch);
+        if constexpr (kDepth == kFewRowsPassDepth) {
+          MultiplyFewRows<Isa::kFewRows>(area.rows, depth, first, *scratch, c);
+        } else {
+          Isa::ExpandPanel(scratch->codes, scratch->scales, depth, scratch->b);
+          MultiplyPanel(area.rows, depth, first, scratch->a, scratch->b, c);
+        }
+      }
+    }
+  }
 
   // The scale bytes of one row from a given block on, four blocks at a time.
   struct ScaleRow {
@@ -161,7 +193,7 @@ class TileKernel {
                             int64_t row, int64_t begin, int depth, int64_t k, float* out) {
     const ScaleRow from = FindScales(layout, scales, row, begin / kScaleBlock, k);
     const int blocks = depth / kScaleBlock;
-    uint32_t words[kMaxScaleWords];
+    uint32_t words[kFewRowsPassDepth / kScaleBlock / kScalesPerWord];
     for (int i = 0; i * kScalesPerWord < blocks; ++i) {
       words[i] = LoadScaleWord(from.at + i * from.step, blocks - i * kScalesPerWord);
     }
@@ -169,8 +201,8 @@ class TileKernel {
   }
 
   static void ExpandActivations(const ProblemTypes& types, const GroupProblem& group,
-                                const Area& area, int k, int depth, float* out) {
-    for (int i = 0; i < area.rows; ++i, out += kRowStride) {
+                                const Area& area, int k, int depth, int row_stride, float* out) {
+    for (int i = 0; i < area.rows; ++i, out += row_stride) {
       const int64_t row = area.row + i;
       if (types.a_type == ActivationType::kNvfp4) {
         const bool leak = TETRAD_MUTANT(kScalePaddingLeaks) && row == group.m - 1 &&
@@ -191,7 +223,7 @@ class TileKernel {
   }
 
   // Lanes beyond the last column repeat it: computed, never stored.
-  static void ExpandWeights(const ProblemTypes& types, const GroupProblem& group, int column,
+  static void LoadWeights(const ProblemTypes& types, const GroupProblem& group, int column,
                             int k, int depth, TileScratch* scratch) {
     const uint8_t* rows[kPanel];
     ScaleRow scales[kPanel];
@@ -207,9 +239,9 @@ class TileKernel {
         words[i] = LoadScaleWord(scales[i].at + word * scales[i].step,
                                  blocks - word * kScalesPerWord);
       }
-      Isa::DecodeScaleWords(words, scratch->b_scales + word * kScalesPerWord * kPanel);
+      Isa::DecodeScaleWords(words, scratch->scales + word * kScalesPerWord * kPanel);
     }
-    Isa::ExpandPanel(rows, scratch->b_scales, depth, scratch->b);
+    Isa::Transpose(rows, depth, scratch->codes);
   }
 
   // Splits the rows into equal parts, none above what the registers hold.
@@ -222,7 +254,7 @@ class TileKernel {
       MultiplyRows<Isa::kMicroRows>(part, depth, first, a, b, c);
       rows -= part;
       parts -= 1;
-      a += part * kRowStride;
+      a += part * RowStride(kPassDepth);
       c += part * kPanel;
     }
   }
@@ -233,6 +265,15 @@ class TileKernel {
       if (rows < kRows) return MultiplyRows<kRows - 1>(rows, depth, first, a, b, c);
     }
     Isa::template Multiply<kRows>(depth, first, a, b, c);
+  }
+
+  template <int kRows>
+  static void MultiplyFewRows(int rows, int depth, bool first, const TileScratch& scratch,
+                              float* c) {
+    if constexpr (kRows > 1) {
+      if (rows < kRows) return MultiplyFewRows<kRows - 1>(rows, depth, first, scratch, c);
+    }
+    Isa::template MultiplyCodes<kRows>(depth, first, scratch.a, scratch.codes, scratch.scales, c);
   }
 
   // The epilogue: every element once, nothing outside the area.

@@ -17,10 +17,11 @@ namespace {
 struct Portable {
   static constexpr int kPanelColumns = 16;
   static constexpr int kMicroRows = 4;
+  static constexpr int kFewRows = 1;
 
-  static float DecodeCode(const uint8_t* codes, int k) {
-    const int shift = (k & 1) * 4;
-    const uint8_t code = codes[k / 2] >> (TETRAD_MUTANT(kNibblesSwapped) ? 4 - shift : shift);
+  // Code `index` of a word of eight.
+  static float DecodeCode(uint32_t eight, int index) {
+    const uint32_t code = eight >> (4 * (TETRAD_MUTANT(kNibblesSwapped) ? index ^ 1 : index));
     return kValues.code[TETRAD_MUTANT(kNegativeCodesLoseSign) ? code & 7 : code & 15];
   }
 
@@ -30,7 +31,9 @@ struct Portable {
       const uint32_t word = scale_words[block / kScalesPerWord];
       const float scale = DecodeScale<Portable>(word, block % kScalesPerWord);
       for (int k = block * kScaleBlock; k < (block + 1) * kScaleBlock; ++k) {
-        out[k] = DecodeCode(codes, k) * scale;
+        uint32_t eight;
+        std::memcpy(&eight, codes + k / kCodesPerLane * sizeof(eight), sizeof(eight));
+        out[k] = DecodeCode(eight, k % kCodesPerLane) * scale;
       }
     }
   }
@@ -59,30 +62,63 @@ struct Portable {
     }
   }
 
-  static void ExpandPanel(const uint8_t* const* rows, const float* scales, int depth, float* out) {
-    for (int k = 0; k < depth; ++k) {
-      for (int i = 0; i < kPanelColumns; ++i) {
-        out[k * kPanelColumns + i] =
-            DecodeCode(rows[i], k) * scales[k / kScaleBlock * kPanelColumns + i];
+  static void Transpose(const uint8_t* const* rows, int depth, uint32_t* out) {
+    for (int i = 0; i < depth / kCodesPerLane; ++i) {
+      for (int column = 0; column < kPanelColumns; ++column) {
+        uint32_t* to = out + i * kPanelColumns + column;
+        std::memcpy(to, rows[column] + i * sizeof(*to), sizeof(*to));
       }
     }
   }
 
+  // The weights of one k.
+  static void ExpandLine(const uint32_t* codes, const float* scales, int k, float* out) {
+    const uint32_t* eight = codes + k / kCodesPerLane * kPanelColumns;
+    const float* scale = scales + k / kScaleBlock * kPanelColumns;
+    for (int i = 0; i < kPanelColumns; ++i) {
+      out[i] = DecodeCode(eight[i], k % kCodesPerLane) * scale[i];
+    }
+  }
+
+  static void ExpandPanel(const uint32_t* codes, const float* scales, int depth, float* out) {
+    for (int k = 0; k < depth; ++k) ExpandLine(codes, scales, k, out + k * kPanelColumns);
+  }
+
+  static void AddProducts(double factor, const float* weights, double* sum) {
+    for (int i = 0; i < kPanelColumns; ++i) {
+      sum[i] = static_cast<float>(sum[i] + factor * static_cast<double>(weights[i]));
+    }
+  }
+
+  // The sums are doubles that hold FP32 values.
+  static void LoadSums(bool first, const float* c, double* sum) {
+    for (int i = 0; i < kPanelColumns; ++i) sum[i] = first ? 0.0f : c[i];
+  }
+  static void StoreSums(const double* sum, float* c) {
+    for (int i = 0; i < kPanelColumns; ++i) c[i] = static_cast<float>(sum[i]);
+  }
+
+  template <int kRows>
+  static void MultiplyCodes(int depth, bool first, const float* a, const uint32_t* codes,
+                            const float* scales, float* c) {
+    static_assert(kRows == 1);
+    double sum[kPanelColumns];
+    LoadSums(first, c, sum);
+    for (int k = 0; k < depth; ++k) {
+      float weights[kPanelColumns];
+      ExpandLine(codes, scales, k, weights);
+      AddProducts(a[k], weights, sum);
+    }
+    StoreSums(sum, c);
+  }
+
   template <int kRows>
   static void Multiply(int depth, bool first, const float* a, const float* b, float* c) {
-    for (int row = 0; row < kRows; ++row) {
+    for (int row = 0; row < kRows; ++row, a += RowStride(kPassDepth), c += kPanelColumns) {
       double sum[kPanelColumns];
-      for (int i = 0; i < kPanelColumns; ++i) sum[i] = first ? 0.0f : c[row * kPanelColumns + i];
-      for (int k = 0; k < depth; ++k) {
-        const double factor = a[row * kRowStride + k];
-        const float* weights = b + k * kPanelColumns;
-        for (int i = 0; i < kPanelColumns; ++i) {
-          sum[i] = static_cast<float>(sum[i] + factor * static_cast<double>(weights[i]));
-        }
-      }
-      for (int i = 0; i < kPanelColumns; ++i) {
-        c[row * kPanelColumns + i] = static_cast<float>(sum[i]);
-      }
+      LoadSums(first, c, sum);
+      for (int k = 0; k < depth; ++k) AddProducts(a[k], b + k * kPanelColumns, sum);
+      StoreSums(sum, c);
     }
   }
 
