@@ -18,11 +18,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <dnnl.hpp>
 #include <string_view>
 #include <thread>
 #include <unordered_map>
 #include <vector>
+
+#include <dnnl.hpp>
 
 #include "kernels/aligned_buffer.h"
 #include "kernels/compare.h"
@@ -73,8 +74,8 @@ class Peer {
       for (int32_t row = 0; row < problem.m; ++row) {
         for (int32_t column = 0; column < problem.n; ++column) {
           const float acc = group.c.as<float>()[row * int64_t{problem.n} + column];
-          const auto bits = static_cast<uint16_t>(
-              OutputBits(OutputType::kFp16, ScaledValue(problem, row, acc)));
+          const auto bits =
+              static_cast<uint16_t>(OutputBits(OutputType::kFp16, ScaledValue(problem, row, acc)));
           std::memcpy(static_cast<uint16_t*>(problem.c) + row * problem.c_stride + column, &bits,
                       sizeof(bits));
         }
@@ -154,9 +155,9 @@ bool Correct(const Operands& operands) {
 
 // True if both sides are correct.
 bool Bench(const NamedShape& shape, int repeats) {
-  const SampleOptions options{.types = {.a_scale_layout = ScaleLayout::kBlocked,
-                                        .b_scale_layout = ScaleLayout::kBlocked},
-                              .kind = DataKind::kContest};
+  const SampleOptions options{
+      .types = {.a_scale_layout = ScaleLayout::kBlocked, .b_scale_layout = ScaleLayout::kBlocked},
+      .kind = DataKind::kContest};
   Operands operands(shape.groups, options);
   Peer peer(operands);
   const cpu::InstructionSet set = cpu::BestInstructionSet();
@@ -210,9 +211,9 @@ int Main(std::span<char*> arguments) {
   shapes.push_back(kDecodeShapes[0]);
   bool correct = true;
   for (const NamedShape& shape : shapes) {
-    const bool wanted =
-        arguments.size() <= 2 || std::any_of(arguments.begin() + 2, arguments.end(),
-                                             [&](std::string_view name) { return name == shape.name; });
+    const bool wanted = arguments.size() <= 2 ||
+                        std::any_of(arguments.begin() + 2, arguments.end(),
+                                    [&](std::string_view name) { return name == shape.name; });
     if (wanted) correct = Bench(shape, repeats) && correct;
   }
   return correct ? 0 : 1;

@@ -19,7 +19,7 @@ class AlignedBuffer {
 
   AlignedBuffer() = default;
   explicit AlignedBuffer(size_t bytes)
-      : data_(static_cast<std::byte*>(::operator new(bytes, std::align_val_t{kAlignment}))),
+      : data_(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlignment}))),
         bytes_(bytes) {}
 
   std::byte* data() const { return data_.get(); }
@@ -33,7 +33,7 @@ class AlignedBuffer {
  private:
   struct Delete {
     void operator()(std::byte* data) const {
-      ::operator delete(data, std::align_val_t{kAlignment});
+      ::operator delete (data, std::align_val_t{kAlignment});
     }
   };
   std::unique_ptr<std::byte, Delete> data_;

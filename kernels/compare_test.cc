@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/compare.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstring>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "kernels/cpu/run_groups.h"
 #include "kernels/sample.h"
@@ -59,8 +59,15 @@ TEST(CompareTest, ZerosOfEitherSignAreEqual) {
     const uint16_t half = 0x8000;
     if (c_type == OutputType::kFp16) std::memcpy(&c, &half, sizeof(half));
     const ProblemTypes types{.c_type = c_type};
-    const GroupProblem group{.a = zeros, .a_scales = scales, .b = zeros, .b_scales = scales,
-                             .c = &c, .c_stride = 1, .m = 1, .n = 1, .k = 32};
+    const GroupProblem group{.a = zeros,
+                             .a_scales = scales,
+                             .b = zeros,
+                             .b_scales = scales,
+                             .c = &c,
+                             .c_stride = 1,
+                             .m = 1,
+                             .n = 1,
+                             .k = 32};
     EXPECT_TRUE(Verify(types, {&group, 1}, {}).pass);
   }
 }
@@ -105,9 +112,9 @@ TEST(CompareTest, ADroppedProductInEveryElementFailsGeneralData) {
   }
   cpu::RunGroups(cpu::BestInstructionSet(), types, operands.groups(), {});
   for (int32_t row = 0; row < group.n; ++row) b[row * (group.k / 2)] = kept[row];
-  const Verdict verdict = Verify(
-      types, operands.groups(),
-      {.check = Check::kBound, .accumulator = Accumulator::kTensorCore, .threads = 2});
+  const Verdict verdict =
+      Verify(types, operands.groups(),
+             {.check = Check::kBound, .accumulator = Accumulator::kTensorCore, .threads = 2});
   EXPECT_FALSE(verdict.pass);
   EXPECT_GT(verdict.frobenius_ratio, verdict.frobenius_limit);
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+
 #include "kernels/float16.h"
 #include "kernels/reference.h"
 
@@ -19,8 +20,8 @@ constexpr double kExactGranules = 0x1p24;
 double LowestBit(double value) {
   constexpr int kMantissaBits = 52;
   const auto bits = std::bit_cast<uint64_t>(value);
-  const uint64_t mantissa = (bits & ((uint64_t{1} << kMantissaBits) - 1)) |
-                            uint64_t{1} << kMantissaBits;
+  const uint64_t mantissa = (bits & ((uint64_t{1} << kMantissaBits) - 1)) | uint64_t{1}
+                                                                                << kMantissaBits;
   const int exponent = static_cast<int>(bits >> kMantissaBits & 0x7FF) - 1023 - kMantissaBits;
   return std::ldexp(1.0, exponent + std::countr_zero(mantissa));
 }
@@ -75,8 +76,8 @@ absl::Status CheckExact(const ProblemTypes& types, const GroupProblem& group) {
   for (const RowRange& range : ActivationRanges(types, group)) {
     const double granules = range.sum / range.granule * peak_granules;
     if (!(granules < kExactGranules)) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "row ", row, ": sum |ab| may reach ", granules, " granules; exact below 2^24"));
+      return absl::FailedPreconditionError(absl::StrCat("row ", row, ": sum |ab| may reach ",
+                                                        granules, " granules; exact below 2^24"));
     }
     const double row_scale = group.row_scale != nullptr ? group.row_scale[row] : 1.0;
     const double reach = std::fabs(range.sum * peak * group.alpha * row_scale);

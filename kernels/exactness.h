@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+
 #include "kernels/problem.h"
 
 namespace tetrad {

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/float16.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
+
+#include <gtest/gtest.h>
 
 namespace tetrad {
 namespace {
@@ -60,8 +60,7 @@ TEST(Float16Test, EveryMidpointRoundsToEvenAndItsNeighboursToTheNearest) {
   for (const Format& format : kFormats) {
     for (int bits = 0; bits < format.infinity; ++bits) {
       // Above the last finite value the midpoint is where the next would have been.
-      const double midpoint =
-          (ByDefinition(format, bits) + ByDefinition(format, bits + 1)) / 2;
+      const double midpoint = (ByDefinition(format, bits) + ByDefinition(format, bits + 1)) / 2;
       const auto tie = static_cast<float>(midpoint);
       ASSERT_EQ(tie, midpoint);
       for (const int sign : {0, 0x8000}) {

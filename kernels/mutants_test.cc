@@ -3,10 +3,10 @@
 //
 // Turns on one fault after another in the kernels and asks the verification that
 // everything else relies on whether it notices.
-#include <gtest/gtest.h>
-
 #include <cstring>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "kernels/compare.h"
 #include "kernels/cpu/grouped_gemm.h"
@@ -44,10 +44,8 @@ bool ProblemsPass(InstructionSet set) {
        .c_padding = 3},
       {.types = {ActivationType::kFp16, OutputType::kBf16, linear, linear, rows},
        .row_scales = true},
-      {.types = {ActivationType::kBf16, OutputType::kFp16, linear, blocked, rows},
-       .c_padding = 1},
-      {.types = {nvfp4, OutputType::kBf16, blocked, blocked, columns},
-       .kind = DataKind::kGeneral},
+      {.types = {ActivationType::kBf16, OutputType::kFp16, linear, blocked, rows}, .c_padding = 1},
+      {.types = {nvfp4, OutputType::kBf16, blocked, blocked, columns}, .kind = DataKind::kGeneral},
   };
   bool pass = true;
   for (const SampleOptions& options : problems) pass = ProblemPasses(set, options) && pass;

@@ -21,12 +21,12 @@
 
 namespace tetrad {
 
-inline constexpr int kScaleBlock = 16;             // codes along K that share one scale
-inline constexpr float kE2m1Max = 6.0f;            // largest finite E2M1 magnitude
-inline constexpr float kUe4m3Max = 448.0f;         // largest finite UE4M3 magnitude
-inline constexpr uint8_t kUe4m3Nan = 0x7F;         // the only NaN once bit 7 is ignored
-inline constexpr int64_t kScaleTileRows = 128;     // rows of one 512-byte tile of a blocked layout
-inline constexpr int64_t kScaleTileBytes = 512;    // 128 rows x 4 scale blocks
+inline constexpr int kScaleBlock = 16;           // codes along K that share one scale
+inline constexpr float kE2m1Max = 6.0f;          // largest finite E2M1 magnitude
+inline constexpr float kUe4m3Max = 448.0f;       // largest finite UE4M3 magnitude
+inline constexpr uint8_t kUe4m3Nan = 0x7F;       // the only NaN once bit 7 is ignored
+inline constexpr int64_t kScaleTileRows = 128;   // rows of one 512-byte tile of a blocked layout
+inline constexpr int64_t kScaleTileBytes = 512;  // 128 rows x 4 scale blocks
 
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t RoundUp(int64_t a, int64_t b) { return CeilDiv(a, b) * b; }
@@ -80,7 +80,8 @@ constexpr uint8_t EncodeUe4m3(float value) {
   if (value >= kUe4m3Max) return 0x7E;
   if (value < 0x1p-6f) {  // subnormal: a multiple of 2^-9, rounded by the FP32 adder
     const float shifted = value + 0x1p14f;  // ulp(2^14) in FP32 is 2^-9
-    return static_cast<uint8_t>(std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(0x1p14f));
+    return static_cast<uint8_t>(std::bit_cast<uint32_t>(shifted) -
+                                std::bit_cast<uint32_t>(0x1p14f));
   }
   const uint32_t round = 0x7FFFFu + ((bits >> 20) & 1);
   return static_cast<uint8_t>(((bits + round) >> 20) - (120u << 3));

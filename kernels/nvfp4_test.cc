@@ -2,13 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/nvfp4.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
 #include <set>
 #include <utility>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 namespace tetrad {
 namespace {
@@ -41,9 +41,7 @@ int NearestE2m1(float x) {
   return NearestIndex(std::min<double>(std::fabs(x), 1e9), 8,
                       [](int i) { return kE2m1Magnitudes[i]; });
 }
-int NearestUe4m3(float x) {
-  return NearestIndex(std::min<double>(x, 1e9), 127, Ue4m3ByDefinition);
-}
+int NearestUe4m3(float x) { return NearestIndex(std::min<double>(x, 1e9), 127, Ue4m3ByDefinition); }
 
 // A value and its neighbours one and two units in the last place away.
 std::vector<float> Around(float x) {
@@ -174,10 +172,10 @@ TEST(ScaleLayoutTest, KnownOffsets) {
     int64_t row, block, k, linear, blocked;
   };
   constexpr Case kCases[] = {
-      {0, 0, 64, 0, 0},       {0, 3, 64, 3, 3},          {1, 0, 64, 4, 16},
-      {31, 3, 64, 127, 499},  {32, 0, 64, 128, 4},       {96, 0, 64, 384, 12},
-      {127, 3, 64, 511, 511}, {128, 0, 64, 512, 512},    {0, 4, 128, 4, 512},
-      {5, 5, 96, 35, 593},    {128, 0, 96, 768, 1024},   {200, 447, 7168, 90047, 114315},
+      {0, 0, 64, 0, 0},          {0, 3, 64, 3, 3},        {1, 0, 64, 4, 16},
+      {31, 3, 64, 127, 499},     {32, 0, 64, 128, 4},     {96, 0, 64, 384, 12},
+      {127, 3, 64, 511, 511},    {128, 0, 64, 512, 512},  {0, 4, 128, 4, 512},
+      {5, 5, 96, 35, 593},       {128, 0, 96, 768, 1024}, {200, 447, 7168, 90047, 114315},
       {129, 6, 160, 1296, 2066},
   };
   for (const Case& c : kCases) {

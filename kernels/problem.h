@@ -101,7 +101,8 @@ struct Tile {
 static_assert(sizeof(Tile) == 20);
 
 // Bits of the error word a launch with device-side M may set.
-inline constexpr uint32_t kErrorCountOutOfRange = 1u << 0;   // a count was negative or above capacity
+inline constexpr uint32_t kErrorCountOutOfRange = 1u
+                                                  << 0;  // a count was negative or above capacity
 inline constexpr uint32_t kErrorOffsetsNotMonotone = 1u << 1;  // offsets did not start at 0 or fell
 
 // Stacked operands with device-side M, before the live counts are known.
@@ -110,7 +111,7 @@ struct DeviceMProblem {
   int32_t groups = 0;
   int32_t n = 0;
   int32_t k = 0;
-  int64_t capacity_rows = 0;  // kOffsets: rows in total; kCounts: rows per group
+  int64_t capacity_rows = 0;          // kOffsets: rows in total; kCounts: rows per group
   const int32_t* m_values = nullptr;  // offsets[groups + 1] or counts[groups]
   const uint8_t* a = nullptr;
   const uint8_t* a_scales = nullptr;

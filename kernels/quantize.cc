@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+
 #include "kernels/float16.h"
 #include "kernels/problem.h"
 
@@ -110,10 +111,10 @@ absl::Status Quantize(const FloatMatrix& x, float global_scale, std::span<const 
   for (int64_t row = 0; row < x.rows; ++row) {
     const float factor = row_scale.empty() ? global_scale : global_scale * row_scale[row];
     if (!std::isnormal(factor) || factor < 0 || !std::isfinite(kE2m1Max * factor)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "row ", row, " column 0: global_scale * row_scale = ", factor,
-          " must be a normal positive FP32 number of at most ",
-          std::numeric_limits<float>::max() / kE2m1Max));
+      return absl::InvalidArgumentError(
+          absl::StrCat("row ", row, " column 0: global_scale * row_scale = ", factor,
+                       " must be a normal positive FP32 number of at most ",
+                       std::numeric_limits<float>::max() / kE2m1Max));
     }
     if (absl::Status status = QuantizeRow(x, row, factor, out); !status.ok()) return status;
   }

@@ -21,6 +21,7 @@
 #include <span>
 
 #include "absl/status/status.h"
+
 #include "kernels/nvfp4.h"
 
 namespace tetrad {

@@ -2,14 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/quantize.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "kernels/float16.h"
 #include "kernels/random.h"
@@ -30,8 +30,9 @@ struct Quantized {
   int code(int64_t k) const { return UnpackCode(codes.data(), k); }
 };
 
-Quantized QuantizeNow(const FloatMatrix& x, float global_scale = 1, std::span<const float> row_scale = {},
-              ScaleLayout layout = ScaleLayout::kLinear) {
+Quantized QuantizeNow(const FloatMatrix& x, float global_scale = 1,
+                      std::span<const float> row_scale = {},
+                      ScaleLayout layout = ScaleLayout::kLinear) {
   Quantized q;
   const int64_t k = std::max<int64_t>(x.k, 0);
   q.codes.assign(static_cast<size_t>(CodeBytes(x.rows, k)), 0xAA);
@@ -46,7 +47,9 @@ std::vector<float> Row(std::vector<float> values) {
   return values;
 }
 FloatMatrix View(const std::vector<float>& row) {
-  return {.data = row.data(), .rows = 1, .k = static_cast<int64_t>(row.size()),
+  return {.data = row.data(),
+          .rows = 1,
+          .k = static_cast<int64_t>(row.size()),
           .row_stride = static_cast<int64_t>(row.size())};
 }
 
@@ -119,9 +122,10 @@ TEST(QuantizeTest, TiesGoToTheEvenCodeAndNeighboursToTheNearest) {
 }
 
 TEST(QuantizeTest, ScalesRoundToNearestEvenAndSaturate) {
-  constexpr std::pair<float, int> kCases[] = {
-      {448, 0x7E}, {464, 0x7E}, {465, 0x7E}, {1000, 0x7E}, {432, 0x7E}, {431.99f, 0x7D},
-      {1.0625f, 0x38}, {1.1875f, 0x3A}, {0x1p-10f, 0}, {0x1.8p-9f, 2}, {0x1.01p-10f, 1}};
+  constexpr std::pair<float, int> kCases[] = {{448, 0x7E},     {464, 0x7E},     {465, 0x7E},
+                                              {1000, 0x7E},    {432, 0x7E},     {431.99f, 0x7D},
+                                              {1.0625f, 0x38}, {1.1875f, 0x3A}, {0x1p-10f, 0},
+                                              {0x1.8p-9f, 2},  {0x1.01p-10f, 1}};
   for (const auto& [ideal, byte] : kCases) {
     for (const float global : {1.0f, 0x1p40f}) {
       const std::vector<float> row = Row({6 * ideal * global});
@@ -160,12 +164,14 @@ TEST(QuantizeTest, BadRowScalesAreRefusedByRow) {
   const FloatMatrix x{.data = data.data(), .rows = 2, .k = 32, .row_stride = 32};
   for (const float bad : {0.0f, -1.0f, kInfinity, kNan, 1e-40f}) {
     const float scales[] = {1.0f, bad};
-    EXPECT_THAT(std::string(QuantizeNow(x, 1, scales).status.message()), HasSubstr("row 1 column 0: "));
+    EXPECT_THAT(std::string(QuantizeNow(x, 1, scales).status.message()),
+                HasSubstr("row 1 column 0: "));
   }
   const float scales[] = {1.0f, 1e-30f};
   EXPECT_FALSE(QuantizeNow(x, 1e-30f, scales).status.ok()) << "the product is subnormal";
   const float one[] = {1.0f};
-  EXPECT_THAT(std::string(QuantizeNow(x, 1, one).status.message()), HasSubstr("1 values for 2 rows"));
+  EXPECT_THAT(std::string(QuantizeNow(x, 1, one).status.message()),
+              HasSubstr("1 values for 2 rows"));
 }
 
 TEST(QuantizeTest, OverflowingDivisionIsRefused) {
@@ -203,8 +209,8 @@ TEST(QuantizeTest, StridesAreHonoured) {
     std::vector<float> copy;
     for (int64_t row = 0; row < kRows; ++row) {
       for (int64_t k = 0; k < kK; ++k) {
-        copy.push_back(static_cast<const float*>(
-            view.data)[row * view.row_stride + k * view.column_stride]);
+        copy.push_back(
+            static_cast<const float*>(view.data)[row * view.row_stride + k * view.column_stride]);
       }
     }
     const Quantized expected =
@@ -222,10 +228,12 @@ TEST(QuantizeTest, SixteenBitInputsGiveWhatTheirFp32ValuesGive) {
   std::vector<float> values(64);
   for (const auto type : {FloatType::kFp16, FloatType::kBf16}) {
     for (size_t i = 0; i < bits.size(); ++i) {
-      bits[i] = type == FloatType::kFp16 ? EncodeFp16(random.Normal()) : EncodeBf16(random.Normal());
+      bits[i] =
+          type == FloatType::kFp16 ? EncodeFp16(random.Normal()) : EncodeBf16(random.Normal());
       values[i] = type == FloatType::kFp16 ? DecodeFp16(bits[i]) : DecodeBf16(bits[i]);
     }
-    const Quantized expected = QuantizeNow({.data = values.data(), .rows = 2, .k = 32, .row_stride = 32});
+    const Quantized expected =
+        QuantizeNow({.data = values.data(), .rows = 2, .k = 32, .row_stride = 32});
     const Quantized actual =
         QuantizeNow({.data = bits.data(), .type = type, .rows = 2, .k = 32, .row_stride = 32});
     ASSERT_TRUE(actual.status.ok());
@@ -270,8 +278,7 @@ TEST(QuantizeTest, FollowsItsFormula) {
       float amax = 0;
       for (int k = 0; k < 16; ++k) amax = std::max(amax, std::fabs(row[block * 16 + k]));
       ASSERT_EQ(q.scales[block], EncodeUe4m3(amax / (6.0f * factor)));
-      const long double unit =
-          static_cast<long double>(DecodeUe4m3(q.scales[block])) * factor;
+      const long double unit = static_cast<long double>(DecodeUe4m3(q.scales[block])) * factor;
       if (unit == 0) continue;
       for (int k = block * 16; k < block * 16 + 16; ++k) {
         const long double chosen = std::fabs(DecodeE2m1(static_cast<uint8_t>(q.code(k)))) * unit;

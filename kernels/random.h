@@ -43,7 +43,8 @@ class Random {
     int32_t sum = -6 * 0x10000 + 6;
     for (int i = 0; i < 3; ++i) {
       const uint64_t bits = Next();
-      for (int shift = 0; shift < 64; shift += 16) sum += static_cast<int32_t>(bits >> shift & 0xFFFF);
+      for (int shift = 0; shift < 64; shift += 16)
+        sum += static_cast<int32_t>(bits >> shift & 0xFFFF);
     }
     return static_cast<float>(sum) * 0x1p-16f;
   }

@@ -42,8 +42,7 @@ void AccumulateMagnitude(const double* a, const double* b, int64_t k, double* su
 
 }  // namespace
 
-void ActivationRow(const ProblemTypes& types, const GroupProblem& group, int64_t row,
-                   double* out) {
+void ActivationRow(const ProblemTypes& types, const GroupProblem& group, int64_t row, double* out) {
   if (types.a_type == ActivationType::kNvfp4) {
     return Nvfp4Row(group.a, group.a_scales, types.a_scale_layout, row, group.k, out);
   }
@@ -77,9 +76,8 @@ float OutputValue(OutputType type, uint32_t bits) {
 
 uint32_t LoadOutput(const ProblemTypes& types, const GroupProblem& group, int64_t row,
                     int64_t column) {
-  const int64_t element = types.c_layout == OutputLayout::kRowMajor
-                              ? row * group.c_stride + column
-                              : column * group.c_stride + row;
+  const int64_t element = types.c_layout == OutputLayout::kRowMajor ? row * group.c_stride + column
+                                                                    : column * group.c_stride + row;
   const int64_t bytes = OutputElementBytes(types.c_type);
   const auto* at = static_cast<const std::byte*>(group.c) + element * bytes;
   if (bytes == 2) {

@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/reference.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstring>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "kernels/float16.h"
 #include "kernels/sample.h"
@@ -31,8 +31,8 @@ TEST(ReferenceTest, KnownElement) {
                            .n = 1,
                            .k = 32,
                            .alpha = 4};
-  const ReferenceBlock block = ComputeReference({.c_type = OutputType::kFp32}, group,
-                                                {0, 0, 1, 0, 1}, WithMagnitude::kYes);
+  const ReferenceBlock block =
+      ComputeReference({.c_type = OutputType::kFp32}, group, {0, 0, 1, 0, 1}, WithMagnitude::kYes);
   // 2*1 * 4.5 - 2*2 * 1.5 + 2*.5 * 6 + .5*6 * 448*1.5
   const double sum = 9 - 6 + 6 + 2016;
   EXPECT_EQ(block.sum[0], sum);

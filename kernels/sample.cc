@@ -29,9 +29,8 @@ struct Operands::Planes {
 Operands::Operands(std::span<const GroupShape> shapes, const SampleOptions& options)
     : options_(options) {
   const ProblemTypes& types = options_.types;
-  const std::vector<Planes> planes = options_.form == GroupForm::kSeparate
-                                         ? AllocateSeparate(shapes)
-                                         : AllocateStacked(shapes);
+  const std::vector<Planes> planes =
+      options_.form == GroupForm::kSeparate ? AllocateSeparate(shapes) : AllocateStacked(shapes);
   // Junk first: what is not overwritten below is padding.
   Random random(options_.seed);
   for (const AlignedBuffer& buffer : buffers_) FillJunk(random, buffer.bytes());

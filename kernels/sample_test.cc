@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/sample.h"
 
-#include <gtest/gtest.h>
-
 #include <cstring>
 #include <set>
+
+#include <gtest/gtest.h>
 
 #include "kernels/exactness.h"
 #include "kernels/reference.h"
@@ -43,8 +43,8 @@ TEST(SampleTest, ASeedMeansTheSameBytesEverywhere) {
   const ProblemTypes nvfp4{.a_scale_layout = ScaleLayout::kBlocked};
   const ProblemTypes bf16{.a_type = ActivationType::kBf16, .c_type = OutputType::kFp32};
   const auto hash = [](const ProblemTypes& types, DataKind kind, uint64_t seed) {
-    return HashOf(Operands(kShapes, {.types = types, .kind = kind, .row_scales = true,
-                                     .seed = seed}));
+    return HashOf(
+        Operands(kShapes, {.types = types, .kind = kind, .row_scales = true, .seed = seed}));
   };
   EXPECT_EQ(hash(nvfp4, DataKind::kContest, 1), 11023003435312262982u);
   EXPECT_EQ(hash(nvfp4, DataKind::kExact, 1), 5503392576804884056u);
@@ -116,8 +116,8 @@ TEST(SampleTest, ExactDataIsNotEmpty) {
     const GroupShape shape{30, 40, 7168};
     const ProblemTypes types{.a_type = a_type};
     const Operands operands({&shape, 1}, {.types = types});
-    const ReferenceBlock block = ComputeReference(types, operands.groups()[0], {0, 0, 30, 0, 40},
-                                                  WithMagnitude::kNo);
+    const ReferenceBlock block =
+        ComputeReference(types, operands.groups()[0], {0, 0, 30, 0, 40}, WithMagnitude::kNo);
     int64_t zeros = 0;
     for (const uint32_t bits : block.bits) zeros += (bits & 0x7FFF) == 0;
     EXPECT_LT(zeros, 60) << static_cast<int>(a_type);
@@ -149,7 +149,9 @@ TEST(SampleTest, StraysIntoMarginsAndGapsAreSeen) {
       auto* c = static_cast<uint16_t*>(first.c);
       c[0] = 1;
       EXPECT_TRUE(operands.OnlyOutputWritten(operands.groups()));
-      const int64_t line = layout == OutputLayout::kRowMajor ? 6 : form == GroupForm::kStacked ? 7 : 4;
+      const int64_t line = layout == OutputLayout::kRowMajor ? 6
+                           : form == GroupForm::kStacked     ? 7
+                                                             : 4;
       for (const int64_t stray : {int64_t{-1}, line, first.c_stride - 1}) {
         operands.ClearOutput();
         c[stray] = 1;

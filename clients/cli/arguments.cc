@@ -133,6 +133,7 @@ struct Subcommands {
 Subcommands Define(CLI::App& app, Parsed& p) {
   app.require_subcommand(1);
   app.fallthrough();
+  app.set_version_flag("--version", "tetradctl " TETRAD_VERSION, "Show the version and exit");
   app.set_help_all_flag("--help-all", "Show the options of every command and exit");
   app.add_option("--endpoint,-e", p.global.endpoint, "The daemon: unix:PATH or HOST:PORT")
       ->envname("TETRAD_ENDPOINT")
@@ -248,6 +249,8 @@ absl::StatusOr<Invocation> ParseArguments(std::vector<std::string> arguments) {
     app.parse(std::move(arguments));
   } catch (const CLI::CallForAllHelp&) {
     return Invocation{parsed.global, HelpText{app.help("", CLI::AppFormatMode::All)}};
+  } catch (const CLI::CallForVersion&) {
+    return Invocation{parsed.global, HelpText{app.version() + "\n"}};
   } catch (const CLI::CallForHelp&) {
     return Invocation{parsed.global, HelpText{app.help()}};
   } catch (const CLI::Error& error) {

@@ -56,6 +56,7 @@ struct VerifyCommand {
   bool verbose = false;  // a row per seed
 };
 
+// The answer to --help, --help-all and --version.
 struct HelpText {
   std::string text;
 };

@@ -188,6 +188,7 @@ TEST_F(ArgumentsTest, HelpNamesEveryCommand) {
   }
   EXPECT_THAT(ParseAs<HelpText>("plan --help").text, HasSubstr("--capacity"));
   EXPECT_THAT(ParseAs<HelpText>("--help-all").text, HasSubstr("--capacity"));
+  EXPECT_THAT(ParseAs<HelpText>("--version").text, ::testing::StartsWith("tetradctl 0."));
 }
 
 }  // namespace

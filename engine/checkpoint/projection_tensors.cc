@@ -31,8 +31,10 @@ constexpr std::array kSpellings = {
              {".weight_packed", ".weight_scale", ".weight_global_scale", ".input_global_scale"}},
 };
 
+constexpr const Spelling& kFusedSpelling = kSpellings[1];
+
 // Part of a layer, but of another term of the sum than the product.
-constexpr std::string_view kBias = ".bias";
+constexpr std::array<std::string_view, 2> kBiases = {".bias", "_bias"};
 
 std::string Quoted(std::string_view name) { return absl::StrCat("`", Printable(name), "`"); }
 
@@ -91,8 +93,11 @@ absl::StatusOr<std::optional<Match>> MatchName(const Pattern& pattern,
     if (digits.empty() || !rest.starts_with(pattern.after)) return std::nullopt;
     rest.remove_prefix(pattern.after.size());
   }
+  // Whether a sibling such as `up_bias` belongs to `up` depends on how the weight is spelled.
   const bool child = rest.starts_with('.') && rest.find('.', 1) == std::string_view::npos;
-  if (!child && !IsKnown(rest)) return std::nullopt;
+  const bool sibling =
+      !pattern.has_placeholder && rest.starts_with('_') && rest.find('.') == std::string_view::npos;
+  if (!child && !sibling && !IsKnown(rest)) return std::nullopt;
   if (!canonical) {
     return absl::InvalidArgumentError(
         absl::StrCat("tensor ", Quoted(tensor.info.name), ": bad expert number ", Quoted(digits)));
@@ -169,7 +174,8 @@ absl::Status Assign(const Spelling& spelling, const Match& match, ProjectionTens
         match.tensor;
     return absl::OkStatus();
   }
-  if (match.suffix != kBias) {
+  if (match.suffix.starts_with('_') && &spelling != &kFusedSpelling) return absl::OkStatus();
+  if (std::ranges::find(kBiases, match.suffix) == kBiases.end()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "tensor ", Quoted(match.tensor.info.name),
         " belongs to the projection, but what it does to the result is not known here"));
@@ -192,7 +198,7 @@ absl::StatusOr<ProjectionTensors> FindProjection(const Checkpoint& checkpoint,
     if (match) matches.push_back(*match);
     return absl::OkStatus();
   }));
-  if (matches.empty()) {
+  if (std::ranges::none_of(matches, [](const Match& m) { return IsKnown(m.suffix); })) {
     return absl::NotFoundError(absl::StrCat("pattern ", Quoted(text), " matches no tensor"));
   }
   // By expert before anything is sized by its number: a number as large as 10^18 is legal text.

@@ -360,6 +360,27 @@ TEST_F(FusedTest, TransposedParametersAreTurned) {
   }
 }
 
+TEST_F(FusedTest, SiblingsOfAFusedParameterArePartOfIt) {
+  Tensors fused;
+  Put(fused, {"e.up", "U8", {1, kN, kK / 2}, Bytes(kN * kK / 2, 1, 256)});
+  Put(fused, {"e.up_weight_scale", "F8_E4M3", {1, kN, kK / 16}, Bytes(kN * kK / 16, 2, 127)});
+  Put(fused, {"e.up_weight_scale_2", "F32", {}, F32Bytes({0.5f})});
+  Put(fused, {"e.up_bias", "F32", {1}, F32Bytes({1})});
+  const auto noted = Open(fused, "e.up");
+  ASSERT_TRUE(noted.ok()) << noted.status();
+  EXPECT_THAT(noted->info().notes, ElementsAre(HasSubstr("`e.up_bias`")));
+  Put(fused, {"e.up_pre_quant_scale", "F32", {1}, F32Bytes({1})});
+  EXPECT_THAT(Refusal(Open(fused, "e.up")), HasSubstr("`e.up_pre_quant_scale`"));
+
+  // Beside a layer with a name of its own, such a name is another layer's.
+  Tensors layer = Sample(Dialect::kModelOpt);
+  Put(layer, {"l.experts.0.up_bias", "F32", {1}, F32Bytes({1})});
+  const auto other = Open(layer, "l.experts.0.up");
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_THAT(other->info().notes, IsEmpty());
+  EXPECT_EQ(Open(layer, "l.experts.0").status().code(), absl::StatusCode::kNotFound);
+}
+
 TEST_F(FusedTest, AFactorAboveOneIsNoted) {
   Tensors tensors = Sample(Dialect::kModelOpt);
   tensors["l.experts.1.up.weight_scale_2"].bytes = F32Bytes({28230.89f});

@@ -14,8 +14,8 @@
 
 namespace tetrad::testing {
 
-TempFolder::TempFolder(const std::string& parent) {
-  std::string pattern = parent + "/tetrad_test_XXXXXX";
+TempFolder::TempFolder(const std::filesystem::path& parent) {
+  std::string pattern = (parent / "tetrad_test_XXXXXX").string();
   TETRAD_CHECK(mkdtemp(pattern.data()) != nullptr);
   path_ = pattern;
 }

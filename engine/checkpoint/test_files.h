@@ -15,7 +15,7 @@ namespace tetrad::testing {
 // A folder of its own below `parent`, removed with all it holds.
 class TempFolder {
  public:
-  explicit TempFolder(const std::string& parent = "/tmp");
+  explicit TempFolder(const std::filesystem::path& parent = std::filesystem::temp_directory_path());
   TempFolder(const TempFolder&) = delete;
   ~TempFolder();
 

@@ -2,15 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/grouped_gemm.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "kernels/compare.h"
 #include "kernels/cpu/run_groups.h"
@@ -37,8 +37,7 @@ std::string Describe(InstructionSet set, const SampleOptions& options) {
          std::to_string(static_cast<int>(options.types.a_scale_layout)) +
          std::to_string(static_cast<int>(options.types.b_scale_layout)) + " layout " +
          std::to_string(static_cast<int>(options.types.c_layout)) + " form " +
-         std::to_string(static_cast<int>(options.form)) + " seed " +
-         std::to_string(options.seed);
+         std::to_string(static_cast<int>(options.form)) + " seed " + std::to_string(options.seed);
 }
 
 VerifyOptions Against(DataKind kind) {
@@ -134,8 +133,16 @@ TEST(GroupedGemmTest, TilingNeverChangesBits) {
     operands.ClearOutput();
     RunGroups(set, options.types, operands.groups(), {});
     const std::vector<uint32_t> whole = Outputs(options.types, operands.groups());
-    for (const Tiling tiling : {Tiling{1, 256}, {2, 32}, {3, 7}, {7, 64}, {13, 33}, {14, 1},
-                                {15, 31}, {16, 17}, {29, 65}, {256, 16}}) {
+    for (const Tiling tiling : {Tiling{1, 256},
+                                {2, 32},
+                                {3, 7},
+                                {7, 64},
+                                {13, 33},
+                                {14, 1},
+                                {15, 31},
+                                {16, 17},
+                                {29, 65},
+                                {256, 16}}) {
       operands.ClearOutput();
       RunGroups(set, options.types, operands.groups(), tiling);
       ASSERT_EQ(Outputs(options.types, operands.groups()), whole)
@@ -197,8 +204,8 @@ TEST(GroupedGemmTest, NanScaleOfAnActivationPoisonsItsRowOnly) {
     for (const uint8_t codes : {0x00, 0x35}) {
       for (const uint8_t nan : {0x7F, 0xFF}) {
         constexpr GroupShape kShapes[] = {{20, 18, 320}};
-        const SampleOptions options{.types = {.c_type = c_type,
-                                              .a_scale_layout = ScaleLayout::kBlocked}};
+        const SampleOptions options{
+            .types = {.c_type = c_type, .a_scale_layout = ScaleLayout::kBlocked}};
         Operands operands(kShapes, options);
         const GroupProblem& group = operands.groups()[0];
         constexpr int32_t kRow = 15;
@@ -212,7 +219,7 @@ TEST(GroupedGemmTest, NanScaleOfAnActivationPoisonsItsRowOnly) {
           RunGroups(set, options.types, operands.groups(), {});
           const Verdict verdict = Verify(options.types, operands.groups(), {});
           ASSERT_TRUE(verdict.pass) << Name(set) << ": " << verdict.ToString();
-          const uint32_t canonical = c_type == OutputType::kFp32 ? kCanonicalNanFp32
+          const uint32_t canonical = c_type == OutputType::kFp32   ? kCanonicalNanFp32
                                      : c_type == OutputType::kFp16 ? kCanonicalNanFp16
                                                                    : kCanonicalNanBf16;
           for (int32_t row = 0; row < group.m; ++row) {
@@ -230,9 +237,9 @@ TEST(GroupedGemmTest, Bf16ExtremesAreFusedOnEveryInstructionSet) {
   constexpr int32_t kK = 32;
   struct Case {
     const char* what;
-    float a0, a1;         // activations at k = 0 and 1
-    uint8_t b0, b1;       // codes
-    uint8_t scale;        // of the weights
+    float a0, a1;    // activations at k = 0 and 1
+    uint8_t b0, b1;  // codes
+    uint8_t scale;   // of the weights
     float alpha;
     float expected;
   };
@@ -248,8 +255,7 @@ TEST(GroupedGemmTest, Bf16ExtremesAreFusedOnEveryInstructionSet) {
       {"least subnormal times least scale and code is exact", 0x1p-133f, 0, 0x1, 0x0, 0x01, 1,
        0x1p-143f},
       {"alpha overflows after the sum", kBf16Max, 0, 0x2, 0x0, 0x38, 2, infinity},
-      {"alpha underflows to the FP32 subnormal", 0x1p-126f, 0, 0x2, 0x0, 0x38, 0x1p-20f,
-       0x1p-146f},
+      {"alpha underflows to the FP32 subnormal", 0x1p-126f, 0, 0x2, 0x0, 0x38, 0x1p-20f, 0x1p-146f},
       {"infinity in", infinity, 0, 0x2, 0x0, 0x38, 1, infinity},
       {"infinity times zero", infinity, 0, 0x0, 0x0, 0x38, 1,
        std::numeric_limits<float>::quiet_NaN()},
@@ -291,10 +297,10 @@ TEST(GroupedGemmTest, ConversionRoundsToNearestEven) {
   for (int32_t n = 0; n < kN; ++n) b[n * kK / 2] = 0x2;  // column n = a[0]
   const float magnitudes[] = {0,
                               1,
-                              1 + 0x1p-11f,           // FP16 tie, down
-                              1 + 0x3p-11f,           // FP16 tie, up
-                              1 + 0x1p-8f,            // BF16 tie, down
-                              1 + 0x3p-8f,            // BF16 tie, up
+                              1 + 0x1p-11f,  // FP16 tie, down
+                              1 + 0x3p-11f,  // FP16 tie, up
+                              1 + 0x1p-8f,   // BF16 tie, down
+                              1 + 0x3p-8f,   // BF16 tie, up
                               std::nextafter(1 + 0x1p-11f, 2.0f),
                               std::nextafter(1 + 0x1p-8f, 2.0f),
                               65504,

@@ -67,7 +67,8 @@ double MeasureFmaFlops(InstructionSet set, int threads) {
   const auto spin = FunctionsOf(set).spin_fma;
   constexpr int64_t kTrial = 10000;
   double flops = 0;
-  const double trial = BestSeconds(1, 2, [&](int, int) { flops = static_cast<double>(spin(kTrial)); });
+  const double trial =
+      BestSeconds(1, 2, [&](int, int) { flops = static_cast<double>(spin(kTrial)); });
   const auto rounds = static_cast<int64_t>(kTrial * std::max(1.0, kSecondsPerRepeat / trial));
   const double seconds = BestSeconds(threads, kRepeats, [&](int, int) { spin(rounds); });
   return flops / kTrial * static_cast<double>(rounds) * threads / seconds;
@@ -88,9 +89,8 @@ double MeasureReadBytesPerSecond(int threads) {
     std::memset(bytes.data(), thread + 1, bytes.size());
   });
   std::atomic<uint64_t> sink{0};
-  const double seconds = BestSeconds(threads, kWindows, [&](int thread, int repeat) {
-    sink += Sum(part(thread, repeat));
-  });
+  const double seconds = BestSeconds(
+      threads, kWindows, [&](int thread, int repeat) { sink += Sum(part(thread, repeat)); });
   return static_cast<double>(share) * threads / seconds;
 }
 

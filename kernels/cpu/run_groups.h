@@ -35,8 +35,7 @@ inline std::vector<Tile> TilesOf(std::span<const GroupProblem> groups, const Til
 }
 
 inline void RunGroups(InstructionSet set, const ProblemTypes& types,
-                      std::span<const GroupProblem> groups, const Tiling& tiling,
-                      int threads = 1) {
+                      std::span<const GroupProblem> groups, const Tiling& tiling, int threads = 1) {
   const std::vector<Tile> tiles = TilesOf(groups, tiling);
   std::atomic<size_t> next{0};
   const auto work = [&] {

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The Tetrad Authors
 // SPDX-License-Identifier: Apache-2.0
-#include <gtest/gtest.h>
-
 #include <climits>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "kernels/compare.h"
 #include "kernels/cpu/grouped_gemm.h"
@@ -19,10 +19,8 @@ constexpr int32_t kK = 96;
 Operands StackOf(const std::vector<int32_t>& m, const ProblemTypes& types) {
   std::vector<GroupShape> shapes;
   for (const int32_t rows : m) shapes.push_back({rows, kN, kK});
-  return Operands(shapes, {.types = types,
-                           .form = GroupForm::kStacked,
-                           .row_scales = true,
-                           .c_padding = 2});
+  return Operands(
+      shapes, {.types = types, .form = GroupForm::kStacked, .row_scales = true, .c_padding = 2});
 }
 
 std::vector<ProblemTypes> SomeTypes() {
@@ -33,7 +31,8 @@ std::vector<ProblemTypes> SomeTypes() {
   };
 }
 
-void ExpectSameGroups(std::span<const GroupProblem> actual, std::span<const GroupProblem> expected) {
+void ExpectSameGroups(std::span<const GroupProblem> actual,
+                      std::span<const GroupProblem> expected) {
   ASSERT_EQ(actual.size(), expected.size());
   for (size_t g = 0; g < actual.size(); ++g) {
     EXPECT_EQ(actual[g].a, expected[g].a) << g;

@@ -63,8 +63,8 @@ struct Avx2 {
   }
 
   static __m256 DecodeScales(__m256i words, int block) {
-    const __m256i byte = _mm256_and_si256(
-        _mm256_srl_epi32(words, _mm_cvtsi32_si128(block * 8)), _mm256_set1_epi32(0x7F));
+    const __m256i byte = _mm256_and_si256(_mm256_srl_epi32(words, _mm_cvtsi32_si128(block * 8)),
+                                          _mm256_set1_epi32(0x7F));
     const __m256 normal = _mm256_castsi256_ps(
         _mm256_add_epi32(_mm256_slli_epi32(byte, 20), _mm256_set1_epi32(120 << 23)));
     // Exponent 0: mantissa * 2^-9. Not by an FP32 subnormal, which would trap to microcode.
@@ -231,9 +231,10 @@ struct Avx2 {
         narrow = Narrow(_mm256_srli_epi32(rounded, 16));
       }
       static_assert(kCanonicalNanFp16 == kCanonicalNanBf16);
-      narrow = _mm_blendv_epi8(narrow, _mm_set1_epi16(kCanonicalNanFp16),
-                               _mm_packs_epi32(_mm256_castsi256_si128(_mm256_castps_si256(nan)),
-                                               _mm256_extracti128_si256(_mm256_castps_si256(nan), 1)));
+      narrow =
+          _mm_blendv_epi8(narrow, _mm_set1_epi16(kCanonicalNanFp16),
+                          _mm_packs_epi32(_mm256_castsi256_si128(_mm256_castps_si256(nan)),
+                                          _mm256_extracti128_si256(_mm256_castps_si256(nan), 1)));
       _mm_storeu_si128(reinterpret_cast<__m128i*>(to + half * kLanes * 2), narrow);
     }
   }
@@ -262,8 +263,7 @@ struct Avx2 {
 
 }  // namespace
 
-const TileFunctions kAvx2Functions = {&TileKernel<Avx2>::RunTile,
-                                      &TileKernel<Avx2>::DequantizeRows,
- &Avx2::SpinFma};
+const TileFunctions kAvx2Functions = {&TileKernel<Avx2>::RunTile, &TileKernel<Avx2>::DequantizeRows,
+                                      &Avx2::SpinFma};
 
 }  // namespace tetrad::cpu

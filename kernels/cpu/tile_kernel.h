@@ -38,7 +38,7 @@ namespace tetrad::cpu {
 // Codes along K in one pass: a panel of expanded weights fits the L1 cache; with
 // few rows nothing is expanded, and long reads of each weight row pay instead.
 // Multiples of 64, so that every pass starts at a whole scale word.
-inline constexpr int kPassDepth = 128;
+inline constexpr int kPassDepth = 192;
 inline constexpr int kFewRowsPassDepth = 1024;
 // Floats from row to row of expanded A: the depth and a line, since a power of
 // two would put equal k of all rows into the same cache sets.
@@ -115,13 +115,13 @@ class TileKernel {
   }
 
   static void DequantizeRows(const uint8_t* codes, const uint8_t* scales, ScaleLayout layout,
-                             int64_t k, int64_t row, int64_t rows, float* out,
-                             int64_t out_stride) {
+                             int64_t k, int64_t row, int64_t rows, float* out, int64_t out_stride) {
     for (int64_t i = 0; i < rows; ++i) {
       for (int64_t begin = 0; begin < k; begin += kFewRowsPassDepth) {
         const int64_t left = k - begin;
         const int depth = static_cast<int>(left < kFewRowsPassDepth ? left : kFewRowsPassDepth);
-        ExpandCodeRow(codes, scales, layout, row + i, begin, depth, k, out + i * out_stride + begin);
+        ExpandCodeRow(codes, scales, layout, row + i, begin, depth, k,
+                      out + i * out_stride + begin);
       }
     }
   }
@@ -142,9 +142,7 @@ class TileKernel {
                          TileScratch* scratch) {
     for (int k = 0; k < group.k; k += kDepth) {
       const int depth = Least(kDepth, group.k - k);
-      if (TETRAD_MUTANT(kKTailDropped) && k + depth == group.k && depth % 128 != 0 && depth > 32) {
-        continue;
-      }
+      if (TETRAD_MUTANT(kKTailDropped) && k > 0 && depth < kDepth) continue;
       const bool first = k == 0 || TETRAD_MUTANT(kAccumulatorRestartsEachPass);
       ExpandActivations(types, group, area, k, depth, RowStride(kDepth), scratch->a);
       for (int column = 0; column < area.columns; column += kPanel) {
@@ -223,8 +221,8 @@ class TileKernel {
   }
 
   // Lanes beyond the last column repeat it: computed, never stored.
-  static void LoadWeights(const ProblemTypes& types, const GroupProblem& group, int column,
-                            int k, int depth, TileScratch* scratch) {
+  static void LoadWeights(const ProblemTypes& types, const GroupProblem& group, int column, int k,
+                          int depth, TileScratch* scratch) {
     const uint8_t* rows[kPanel];
     ScaleRow scales[kPanel];
     for (int i = 0; i < kPanel; ++i) {
@@ -236,8 +234,8 @@ class TileKernel {
     for (int word = 0; word * kScalesPerWord < blocks; ++word) {
       uint32_t words[kPanel];
       for (int i = 0; i < kPanel; ++i) {
-        words[i] = LoadScaleWord(scales[i].at + word * scales[i].step,
-                                 blocks - word * kScalesPerWord);
+        words[i] =
+            LoadScaleWord(scales[i].at + word * scales[i].step, blocks - word * kScalesPerWord);
       }
       Isa::DecodeScaleWords(words, scratch->scales + word * kScalesPerWord * kPanel);
     }
@@ -283,9 +281,9 @@ class TileKernel {
     const bool row_major = types.c_layout == OutputLayout::kRowMajor;
     int64_t stride = group.c_stride;
     if (TETRAD_MUTANT(kStrideIgnored)) stride = row_major ? group.n : group.m;
-    const int rows =
-        TETRAD_MUTANT(kLastRowDropped) && area.row + area.rows == group.m ? area.rows - 1
-                                                                          : area.rows;
+    const int rows = TETRAD_MUTANT(kLastRowDropped) && area.row + area.rows == group.m
+                         ? area.rows - 1
+                         : area.rows;
     int columns = area.columns;
     if (TETRAD_MUTANT(kLastColumnDropped) && area.column + columns == group.n) columns -= 1;
     if (TETRAD_MUTANT(kColumnAfterTheLastWritten) && columns % kPanel != 0) columns += 1;

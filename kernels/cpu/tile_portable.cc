@@ -129,8 +129,7 @@ struct Portable {
         if (IsNanBits(from[i])) bits = kCanonicalNanFp32;
         std::memcpy(to + i * 4, &bits, sizeof(bits));
       } else {
-        const uint16_t bits =
-            type == OutputType::kFp16 ? EncodeFp16(from[i]) : EncodeBf16(from[i]);
+        const uint16_t bits = type == OutputType::kFp16 ? EncodeFp16(from[i]) : EncodeBf16(from[i]);
         std::memcpy(to + i * 2, &bits, sizeof(bits));
       }
     }
@@ -155,7 +154,7 @@ struct Portable {
 
 }  // namespace
 
-const TileFunctions kPortableFunctions = {&TileKernel<Portable>::RunTile,
-                                          &TileKernel<Portable>::DequantizeRows, &Portable::SpinFma};
+const TileFunctions kPortableFunctions = {
+    &TileKernel<Portable>::RunTile, &TileKernel<Portable>::DequantizeRows, &Portable::SpinFma};
 
 }  // namespace tetrad::cpu
