@@ -52,8 +52,8 @@ absl::Status OutcomeStatus(const Launch& launch, const Signature& signature) {
 
 class Engine::Impl {
  public:
-  Impl(std::unique_ptr<Device> device, std::shared_ptr<Doorbell> doorbell, EngineOptions options)
-      : options_(std::move(options)),
+  Impl(std::unique_ptr<Device> device, std::shared_ptr<Doorbell> doorbell, const EngineOptions& options)
+      : options_(options),
         doorbell_(std::move(doorbell)),
         device_(std::move(device)),
         staging_(options_.staging_bytes),
@@ -295,11 +295,11 @@ double Executed::share() const {
 std::string Executed::weights() const { return staging_.set().weights->reference(); }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(DeviceFactory make_device,
-                                                       EngineOptions options) {
+                                                       const EngineOptions& options) {
   auto doorbell = std::make_shared<Doorbell>();
   TETRAD_ASSIGN_OR_RETURN(auto device, make_device([doorbell] { doorbell->Ring(); }));
   return std::unique_ptr<Engine>(new Engine(
-      std::make_unique<Impl>(std::move(device), std::move(doorbell), std::move(options))));
+      std::make_unique<Impl>(std::move(device), std::move(doorbell), options)));
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -112,7 +112,7 @@ class Engine {
 
   // Makes the device and starts the executor's thread.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(DeviceFactory make_device,
-                                                        EngineOptions options);
+                                                        const EngineOptions& options);
   // Ends what is queued with UNAVAILABLE, waits for what the device has.
   ~Engine();
 

@@ -28,8 +28,7 @@ absl::StatusOr<int> Run(const Session& session, const PlanCommand& command) {
       {"groups", absl::StrCat(info.groups(), ", ", info.rows(),
                               command.signature.has_capacity() ? " rows reserved" : " rows")});
   if (command.signature.has_capacity()) {
-    table.AddRow(
-        {"tiles", absl::StrCat("follow the rows of each launch, on ", info.ctas(), " workers")});
+    table.AddRow({"tiles", "follow the rows of each launch"});
   } else {
     table.AddRow({"tiles", absl::StrCat(info.tiles(), " on ", info.ctas(), " workers, balance ",
                                         FormatNumber(info.balance()))});

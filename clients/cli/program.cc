@@ -56,9 +56,10 @@ int Main(std::vector<std::string> arguments, const Output& terminal, std::stop_t
 
   const Session session{**client, output, CallOptions{global.timeout, cancel}};
   const absl::StatusOr<int> result = Dispatch(invocation->command, session);
-  if (!result.ok()) {
-    return Fail(output, result.status(), cancel.stop_requested() ? kExitInterrupted : kExitDaemon);
+  if (!result.ok() && cancel.stop_requested()) {
+    return Fail(output, absl::CancelledError("interrupted"), kExitInterrupted);
   }
+  if (!result.ok()) return Fail(output, result.status(), kExitDaemon);
   return *result;
 }
 

@@ -83,10 +83,9 @@ std::string FormatBytes(int64_t bytes) {
 }
 
 std::string FormatNumber(double value) {
-  if (!std::isfinite(value)) return absl::StrCat(value);
   const double magnitude = std::abs(value);
-  if (magnitude != 0 && (magnitude < 1e-4 || magnitude >= 1e9))
-    return absl::StrFormat("%.3e", value);
+  if (!std::isfinite(value) || magnitude < 0.1) return absl::StrFormat("%.3g", value);
+  if (magnitude >= 1e9) return absl::StrFormat("%.3e", value);
   int decimals = 3;
   for (double limit = 10; decimals > 0 && magnitude >= limit; limit *= 10) --decimals;
   return absl::StrFormat("%.*f", decimals, value);

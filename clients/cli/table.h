@@ -36,7 +36,7 @@ class Table {
 
 // 1536 -> "1.5 KiB".
 std::string FormatBytes(int64_t bytes);
-// Four significant digits without an exponent where that stays readable.
+// Three or four significant digits, without an exponent where that stays readable.
 std::string FormatNumber(double value);
 // 93784 -> "1d 2h 3m".
 std::string FormatDuration(double seconds);

@@ -40,7 +40,9 @@ TEST(TableTest, Formats) {
   EXPECT_EQ(FormatBytes(1536), "1.5 KiB");
   EXPECT_EQ(FormatBytes(int64_t{5} << 30), "5.0 GiB");
   EXPECT_EQ(FormatBytes(std::numeric_limits<int64_t>::max()), "8.0 EiB");
-  EXPECT_EQ(FormatNumber(0), "0.000");
+  EXPECT_EQ(FormatNumber(0), "0");
+  EXPECT_EQ(FormatNumber(0.0001044), "0.000104");
+  EXPECT_EQ(FormatNumber(-0.25), "-0.250");
   EXPECT_EQ(FormatNumber(1.23456), "1.235");
   EXPECT_EQ(FormatNumber(75.21), "75.21");
   EXPECT_EQ(FormatNumber(123.456), "123.5");

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/checkpoint/safetensors_header.h"
 
-#include <chrono>
+#include <ctime>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -208,7 +208,7 @@ TEST(SafetensorsHeaderTest, LongAndStrangeNamesStayShortInMessages) {
 }
 
 // Time and memory of headers made to cost much. The bound on memory is what the header's comment
-// promises; the one on time is loose, for sanitizers and busy machines.
+// promises; the one on time is loose, for sanitizers.
 TEST(SafetensorsHeaderTest, HostileHeadersCostNoMoreThanTheirSize) {
   constexpr size_t kBytes = 8'000'000;
   const std::string zeros = absl::StrCat("[0", Repeated(",0", 62), "]");
@@ -241,11 +241,11 @@ TEST(SafetensorsHeaderTest, HostileHeadersCostNoMoreThanTheirSize) {
   };
   for (const auto& c : cases) {
     const ::tetrad::testing::HeapMeter meter;
-    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t start = std::clock();  // of this process, whatever else the machine does
     const auto header = SafetensorsHeader::Parse(c.json, 0);
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
     EXPECT_LT(meter.peak(), 10 * c.json.size()) << c.what;
-    EXPECT_LT(seconds.count(), 20) << c.what;
+    EXPECT_LT(seconds, 20) << c.what;
     RecordProperty(std::string(c.what), static_cast<int>(100 * meter.peak() / c.json.size()));
     if (c.reason == nullptr) {
       EXPECT_TRUE(header.ok()) << c.what << ": " << header.status();

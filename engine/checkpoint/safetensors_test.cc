@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/checkpoint/safetensors.h"
 
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -157,6 +158,11 @@ TEST(SafetensorsTest, FilesThatChangeWhileOpenAreDataLoss) {
        [](const auto& path) {
          const UniqueFd fd(open(path.c_str(), O_WRONLY));
          ASSERT_EQ(pwrite(fd.get(), "X", 1, static_cast<off_t>(file_size(path)) - 1), 1);
+       },
+       true},
+      {"is touched a nanosecond later",
+       [](const auto& path) {
+         last_write_time(path, last_write_time(path) + std::chrono::nanoseconds(1));
        },
        true},
       {"is replaced by rename",

@@ -150,4 +150,30 @@ void ExecuteAndVerify(const Stubs& stubs, const Operands& operands,
   EXPECT_EQ(verdict.elements, elements);
 }
 
+v1::ExecuteRequest RegisterSlow(const Stubs& stubs, const std::string& name) {
+  constexpr int32_t kM = 4096;
+  constexpr int32_t kN = 3072;
+  constexpr int32_t kK = 4096;
+  UploadMessages messages(1);
+  v1::UploadHeader& header = *messages[0].mutable_header();
+  header.set_name(name);
+  header.set_seal(true);
+  header.add_groups()->set_n(kN);
+  header.mutable_groups(0)->set_k(kK);
+  AddChunks(v1::WEIGHTS_OPERAND_CODES, std::string(kN * kK / 2, '\x11'), 1 << 20, messages);
+  AddChunks(v1::WEIGHTS_OPERAND_SCALES, std::string(kN * kK / 16, '\x38'), 1 << 20, messages);
+  v1::UploadResponse response;
+  const grpc::Status status = Upload(stubs, messages, &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  v1::ExecuteRequest request;
+  v1::Signature& signature = *request.mutable_signature();
+  signature.set_weights(name);
+  signature.set_activation_type(v1::ACTIVATION_TYPE_NVFP4);
+  signature.set_output_type(v1::OUTPUT_TYPE_FP16);
+  signature.mutable_exact()->add_m(kM);
+  request.mutable_inline_operands()->set_activations(std::string(kM * kK / 2, '\x11'));
+  request.mutable_inline_operands()->set_activation_scales(std::string(kM * kK / 16, '\x30'));
+  return request;
+}
+
 }  // namespace tetrad::e2e

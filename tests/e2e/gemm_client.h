@@ -5,8 +5,8 @@
 // against the reference.
 #pragma once
 
-#include <functional>
 #include <string>
+#include <vector>
 
 #include "kernels/compare.h"
 #include "kernels/sample.h"
@@ -35,5 +35,9 @@ Verdict Judge(const Operands& operands, const std::string& output);
 // Executes with the reply judged; a failure fails the test.
 void ExecuteAndVerify(const Stubs& stubs, const Operands& operands,
                       const v1::ExecuteRequest& request);
+
+// A request that keeps one thread of the CPU device busy for a second or so.
+// Its weights are registered as `name`.
+v1::ExecuteRequest RegisterSlow(const Stubs& stubs, const std::string& name);
 
 }  // namespace tetrad::e2e

@@ -1,0 +1,96 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "server/metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <prometheus/text_serializer.h>
+
+#include <set>
+#include <thread>
+
+namespace tetrad {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string Page(const Metrics& metrics) {
+  return prometheus::TextSerializer().Serialize(metrics.Collect({}, {.uuid = "u"}));
+}
+
+TEST(SecondsHistogramTest, BoundsAreInclusiveAndPrintedAsWritten) {
+  SecondsHistogram histogram;
+  histogram.Observe(2'000);           // exactly the first bound
+  histogram.Observe(2'001);
+  histogram.Observe(51'000'000'000);  // beyond the last
+  const auto collected = histogram.Collect();
+  ASSERT_EQ(collected.bucket.size(), SecondsHistogram::kBounds.size() + 1);
+  EXPECT_EQ(collected.bucket[0].cumulative_count, 1u);
+  EXPECT_EQ(collected.bucket[1].cumulative_count, 2u);
+  EXPECT_EQ(collected.bucket[SecondsHistogram::kBounds.size() - 1].cumulative_count, 2u);
+  EXPECT_EQ(collected.bucket.back().cumulative_count, 3u);
+  EXPECT_EQ(collected.sample_count, 3u);
+  EXPECT_NEAR(collected.sample_sum, 51.000004001, 1e-9);
+}
+
+TEST(SecondsHistogramTest, ConsistentWhileObserved) {
+  SecondsHistogram histogram;
+  std::atomic<bool> stop{false};
+  std::jthread writer([&] {
+    for (int64_t i = 0; !stop; ++i) histogram.Observe(i % 100'000'000 * 1000);
+  });
+  uint64_t last_count = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const auto collected = histogram.Collect();
+    uint64_t previous = 0;
+    for (const auto& bucket : collected.bucket) {
+      EXPECT_GE(bucket.cumulative_count, previous);
+      previous = bucket.cumulative_count;
+    }
+    EXPECT_EQ(previous, collected.sample_count);
+    EXPECT_GE(collected.sample_count, last_count);
+    last_count = collected.sample_count;
+  }
+  stop = true;
+}
+
+TEST(MetricsTest, CallsAreCountedByMethodAndCode) {
+  Metrics metrics;
+  metrics.CallBegan(Method::kExecute);
+  metrics.CallBegan(Method::kExecute);
+  metrics.CallEnded(Method::kExecute, grpc::StatusCode::ABORTED, 1'000'000, 10, 20);
+  const std::string page = Page(metrics);
+  EXPECT_THAT(page, HasSubstr("tetrad_requests_total{method=\"tetrad.v1.Gemm/Execute\","
+                              "code=\"ABORTED\"} 1\n"));
+  EXPECT_THAT(page, HasSubstr("tetrad_requests_total{method=\"tetrad.v1.Gemm/Prepare\","
+                              "code=\"OK\"} 0\n"));
+  EXPECT_THAT(page, HasSubstr("tetrad_requests_in_flight{method=\"tetrad.v1.Gemm/Execute\"} 1\n"));
+  EXPECT_THAT(page,
+              HasSubstr("tetrad_received_bytes_total{method=\"tetrad.v1.Gemm/Execute\"} 10\n"));
+  EXPECT_THAT(page, HasSubstr("tetrad_sent_bytes_total{method=\"tetrad.v1.Gemm/Execute\"} 20\n"));
+  EXPECT_THAT(page, HasSubstr("le=\"0.001\"} 1\n"));
+}
+
+TEST(MetricsTest, WeightsLabelsAreBounded) {
+  Metrics metrics;
+  for (int i = 0; i < 1000; ++i) metrics.Executed({}, "w" + std::to_string(i) + "@1");
+  metrics.Executed({}, "w0@2");  // another version, the same name
+  const std::string page = Page(metrics);
+  EXPECT_THAT(page, HasSubstr("tetrad_executions_total{weights=\"w0\"} 2\n"));
+  EXPECT_THAT(page, HasSubstr("tetrad_executions_total{weights=\"other\"} 936\n"));
+  EXPECT_THAT(page, HasSubstr("tetrad_device_seconds_count 1001\n"));
+}
+
+TEST(MetricsTest, NamesAreUniqueAndPrefixed) {
+  std::set<std::string> names;
+  for (const auto& family : Metrics().Collect({}, {})) {
+    EXPECT_TRUE(names.insert(family.name).second) << family.name;
+    EXPECT_TRUE(family.name.starts_with("tetrad_") || family.name.starts_with("process_"));
+    EXPECT_EQ(family.help.find('\n'), std::string::npos);
+    EXPECT_EQ(family.type == prometheus::MetricType::Counter, family.name.ends_with("_total"))
+        << family.name;
+  }
+}
+
+}  // namespace
+}  // namespace tetrad

@@ -1,0 +1,141 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// SIGTERM: what is running ends, what is new is refused, nothing holds the exit.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <thread>
+
+#include "absl/time/clock.h"
+#include "grpcpp/client_context.h"
+#include "tests/e2e/gemm_client.h"
+
+namespace tetrad::e2e {
+namespace {
+
+using grpc::health::v1::HealthCheckRequest;
+using grpc::health::v1::HealthCheckResponse;
+using ::testing::HasSubstr;
+
+void Sleep(int milliseconds) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+}
+
+// The status the watch hears next; nothing if it has ended.
+std::optional<HealthCheckResponse::ServingStatus> Next(
+    grpc::ClientReader<HealthCheckResponse>& watch) {
+  HealthCheckResponse response;
+  if (!watch.Read(&response)) return std::nullopt;
+  return response.status();
+}
+
+TEST(DrainTest, RunningCallsEndWellAndNewOnesAreRefused) {
+  Daemon daemon({"--threads", "1", "--drain-seconds", "60"});
+  const Stubs stubs(daemon);
+  const Operands operands(kShapeT1, {.seed = 1});
+  Register(stubs, operands, "quick");
+  const v1::ExecuteRequest slow = RegisterSlow(stubs, "slow");
+  grpc::Status status;
+  std::jthread caller([&] {
+    grpc::ClientContext context;
+    v1::ExecuteResponse response;
+    status = stubs.gemm->Execute(&context, slow, &response);
+  });
+  Sleep(100);
+  daemon.Signal(SIGTERM);
+  Sleep(100);
+  grpc::ClientContext context;
+  v1::ExecuteResponse response;
+  const grpc::Status refused =
+      stubs.gemm->Execute(&context, RequestOf(operands, "quick"), &response);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(refused.error_message(), HasSubstr("shutting down"));
+  caller.join();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(daemon.Wait(absl::Seconds(30)), 0);
+  EXPECT_THAT(daemon.Log(), HasSubstr("calls_cut_off=0"));
+}
+
+TEST(DrainTest, LameDuckStillServesButSaysNotReady) {
+  Daemon daemon({"--lame-duck-seconds", "2"});
+  const Stubs stubs(daemon);
+  const Operands operands(kShapeT1, {.seed = 1});
+  Register(stubs, operands, "quick");
+  int code = 0;
+  HttpGet(daemon.http(), "/readyz", &code);
+  EXPECT_EQ(code, 200);
+  daemon.Signal(SIGTERM);
+  Sleep(200);
+  HttpGet(daemon.http(), "/readyz", &code);
+  EXPECT_EQ(code, 503);
+  EXPECT_EQ(HttpGet(daemon.http(), "/healthz"), "alive\n");
+  HealthCheckResponse health;
+  grpc::ClientContext context;
+  ASSERT_TRUE(stubs.health->Check(&context, {}, &health).ok());
+  EXPECT_EQ(health.status(), HealthCheckResponse::NOT_SERVING);
+  // Also on connections that did not exist before.
+  ExecuteAndVerify(Stubs(daemon), operands, RequestOf(operands, "quick"));
+  EXPECT_EQ(daemon.Wait(absl::Seconds(10)), 0);
+}
+
+TEST(DrainTest, WatchesHearTheDrainAndEnd) {
+  Daemon daemon({"--drain-seconds", "60"});
+  const Stubs stubs(daemon);
+  grpc::ClientContext contexts[2];
+  HealthCheckRequest unknown;
+  unknown.set_service("tetrad.v1.Nothing");
+  const auto watch = stubs.health->Watch(&contexts[0], {});
+  const auto unknown_watch = stubs.health->Watch(&contexts[1], unknown);
+  EXPECT_EQ(Next(*watch), HealthCheckResponse::SERVING);
+  EXPECT_EQ(Next(*unknown_watch), HealthCheckResponse::SERVICE_UNKNOWN);
+  {
+    grpc::ClientContext context;  // one that its client gives up
+    const auto abandoned = stubs.health->Watch(&context, {});
+    EXPECT_EQ(Next(*abandoned), HealthCheckResponse::SERVING);
+    context.TryCancel();
+    abandoned->Finish();
+  }
+  const absl::Time signalled = absl::Now();
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(Next(*watch), HealthCheckResponse::NOT_SERVING);
+  EXPECT_EQ(Next(*watch), std::nullopt);
+  EXPECT_EQ(Next(*unknown_watch), std::nullopt);
+  EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(unknown_watch->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(daemon.Wait(absl::Seconds(20)), 0);
+  EXPECT_LT(absl::Now() - signalled, absl::Seconds(10));
+}
+
+TEST(DrainTest, HalfSentUploadDoesNotOutliveTheLimit) {
+  Daemon daemon({"--drain-seconds", "1"});
+  const Stubs stubs(daemon);
+  const UploadMessages messages = UploadMessagesOf(Operands(kShapeT1, {.seed = 1}), "half");
+  grpc::ClientContext context;
+  v1::UploadResponse response;
+  const auto writer = stubs.weights->Upload(&context, &response);
+  ASSERT_TRUE(writer->Write(messages[0]));
+  ASSERT_TRUE(writer->Write(messages[1]));
+  Sleep(200);
+  const absl::Time signalled = absl::Now();
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(absl::Seconds(30)), 0);
+  const absl::Duration took = absl::Now() - signalled;
+  EXPECT_GE(took, absl::Seconds(1));
+  EXPECT_LT(took, absl::Seconds(5));
+  EXPECT_EQ(writer->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(daemon.Log(), HasSubstr("calls_cut_off=1"));
+}
+
+TEST(DrainTest, SecondSignalExitsAtOnce) {
+  Daemon daemon({"--lame-duck-seconds", "60"});
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(absl::Milliseconds(300)), std::nullopt);
+  daemon.Signal(SIGINT);
+  EXPECT_EQ(daemon.Wait(absl::Seconds(5)), 128 + SIGINT);
+}
+
+}  // namespace
+}  // namespace tetrad::e2e
