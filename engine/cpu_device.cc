@@ -32,11 +32,15 @@ int UsableThreads() {
   return std::max<int>(static_cast<int>(std::thread::hardware_concurrency()), 1);
 }
 
-// "cpu-" and the machine id, so that the name is stable across restarts.
+// Stable across restarts: from the machine id, which itself must not be shown on
+// a network (machine-id(5)). 64 bits (FNV-1a) of its 128 do not give it away.
 std::string CpuUuid() {
   std::string id;
   std::ifstream("/etc/machine-id") >> id;
-  return absl::StrCat("cpu-", id.empty() ? "local" : id);
+  if (id.empty()) return "cpu-local";
+  uint64_t hash = 0xCBF29CE484222325u;
+  for (const char c : id) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001B3u;
+  return absl::StrCat("cpu-", absl::Hex(hash, absl::kZeroPad16));
 }
 
 TileTraits CpuTiles() {
@@ -137,7 +141,7 @@ absl::Status CpuDevice::Unbind(BindingId id) {
 }
 
 absl::Status CpuDevice::Launch(LaneId lane, BindingId binding, uint64_t ticket) {
-  if (static_cast<int32_t>(lane) >= limits_.lanes) {
+  if (static_cast<uint32_t>(lane) >= static_cast<uint32_t>(limits_.lanes)) {
     return absl::InvalidArgumentError(absl::StrCat("lane=", static_cast<uint32_t>(lane),
                                                    " must be below ", limits_.lanes));
   }

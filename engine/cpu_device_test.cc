@@ -6,9 +6,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <thread>
 
 #include "engine/support/doorbell.h"
@@ -69,9 +71,32 @@ TEST_F(CpuDeviceTest, MemoryIsZeroedBoundedAndNeverComesBackUnderAnOldId) {
   EXPECT_TRUE(absl::IsAborted(device_->Read(AllocationId::kNone, 0, {&byte, 1})));
   const auto refused = device_->Allocate((1 << 20) - 4095);
   EXPECT_TRUE(absl::IsResourceExhausted(refused.status()));
-  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("1044481 bytes wanted, 1044480 of 1048576 left"));
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("1048576 bytes wanted, 1044480 of 1048576 left"));
   EXPECT_TRUE(absl::IsInvalidArgument(device_->Allocate(-1).status()));
   EXPECT_TRUE(device_->Allocate(1044480).ok());
+}
+
+TEST_F(CpuDeviceTest, AFailedAllocationLeavesNothingBehind) {
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{0, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const absl::Status refused = device_->Allocate(1 << 20).status();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_EQ(device_->memory_use().allocated_bytes, 0);
+  EXPECT_TRUE(absl::IsResourceExhausted(device_->Allocate(INT64_MAX).status()));
+  EXPECT_TRUE(device_->Allocate(1 << 20).ok());
+}
+
+TEST_F(CpuDeviceTest, TheNameIsStableAndKeepsTheMachineIdSecret) {
+  const std::string uuid = device_->limits().uuid;
+  Create(8);
+  EXPECT_EQ(device_->limits().uuid, uuid);
+  EXPECT_EQ(uuid.substr(0, 4), "cpu-");
+  std::string id;
+  std::ifstream("/etc/machine-id") >> id;
+  if (!id.empty()) EXPECT_EQ(uuid.find(id), std::string::npos);
 }
 
 TEST_F(CpuDeviceTest, RangesAreCheckedWithoutOverflow) {
@@ -231,7 +256,9 @@ TEST_F(CpuLaunchTest, LaunchesOfALaneCompleteInOrderAndAreBounded) {
     for (const Completion& completion : WaitFor(1)) ASSERT_EQ(completion.ticket, seen++);
   }
   EXPECT_TRUE(was_full);
-  EXPECT_TRUE(absl::IsInvalidArgument(device_->Launch(LaneId{99}, binding, 0)));
+  for (const LaneId lane : {LaneId{99}, LaneId{0x80000000u}}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(device_->Launch(lane, binding, 0)));
+  }
   // In use: refused; idle: allowed.
   ASSERT_TRUE(device_->Launch(LaneId{0}, binding, 1).ok());
   WaitFor(1);

@@ -100,20 +100,38 @@ absl::StatusOr<CpuMemory::Slot*> CpuMemory::Find(AllocationId id) {
   return const_cast<Slot*>(slot);
 }
 
-absl::Status CpuMemory::CheckLimit(int64_t bytes) const {
-  if (bytes <= limit_bytes_ - allocated_bytes_) return absl::OkStatus();
+absl::Status CpuMemory::Reserve(int64_t bytes) {
+  std::lock_guard lock(mutex_);
+  if (bytes <= limit_bytes_ - allocated_bytes_) {
+    allocated_bytes_ += bytes;
+    return absl::OkStatus();
+  }
   return absl::ResourceExhaustedError(absl::StrCat("device memory: ", bytes, " bytes wanted, ",
                                                    limit_bytes_ - allocated_bytes_, " of ",
                                                    limit_bytes_, " left"));
 }
 
+void CpuMemory::GiveBack(int64_t bytes) {
+  std::lock_guard lock(mutex_);
+  allocated_bytes_ -= bytes;
+}
+
 absl::StatusOr<Allocation> CpuMemory::Allocate(int64_t bytes) {
   if (bytes < 0) return absl::InvalidArgumentError(absl::StrCat("bytes=", bytes, " must not be negative"));
-  {
-    std::lock_guard lock(mutex_);
-    TETRAD_RETURN_IF_ERROR(CheckLimit(bytes));
+  const int64_t page = ::sysconf(_SC_PAGESIZE);
+  bytes = RoundUp(std::clamp<int64_t>(bytes, 1, INT64_MAX - page), page);
+  TETRAD_RETURN_IF_ERROR(Reserve(bytes));
+  auto fd = CreateMemfd(bytes);
+  if (!fd.ok()) {
+    GiveBack(bytes);
+    return fd.status();
   }
-  bytes = RoundUp(std::max<int64_t>(bytes, 1), ::sysconf(_SC_PAGESIZE));
+  AllocationIdentity identity = process_;
+  FillRandom(identity.uuid);
+  return Map(*std::move(fd), bytes, identity, /*writable=*/true);
+}
+
+absl::StatusOr<UniqueFd> CpuMemory::CreateMemfd(int64_t bytes) {
   UniqueFd fd(::memfd_create("tetrad", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) return SystemError("memfd_create", errno);
   if (::ftruncate(fd.get(), bytes) != 0) return SystemError("ftruncate", errno);
@@ -124,9 +142,7 @@ absl::StatusOr<Allocation> CpuMemory::Allocate(int64_t bytes) {
   } while (reserved != 0 && errno == EINTR);
   if (reserved != 0) return SystemError("fallocate", errno);
   if (::fcntl(fd.get(), F_ADD_SEALS, kSizeSeals) != 0) return SystemError("F_ADD_SEALS", errno);
-  AllocationIdentity identity = process_;
-  FillRandom(identity.uuid);
-  return Map(std::move(fd), bytes, identity, /*writable=*/true);
+  return fd;
 }
 
 absl::StatusOr<Allocation> CpuMemory::Import(UniqueFd fd, const AllocationIdentity& identity,
@@ -142,16 +158,20 @@ absl::StatusOr<Allocation> CpuMemory::Import(UniqueFd fd, const AllocationIdenti
   if (writable && (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0) {
     return absl::FailedPreconditionError("fd: the allocation is sealed, it can be mapped read-only");
   }
+  TETRAD_RETURN_IF_ERROR(Reserve(info.st_size));
   return Map(std::move(fd), info.st_size, identity, writable);
 }
 
 absl::StatusOr<Allocation> CpuMemory::Map(UniqueFd fd, int64_t bytes,
                                           const AllocationIdentity& identity, bool writable) {
-  std::lock_guard lock(mutex_);
-  TETRAD_RETURN_IF_ERROR(CheckLimit(bytes));
   void* const address = ::mmap(nullptr, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ,
                                MAP_SHARED, fd.get(), 0);
-  if (address == MAP_FAILED) return SystemError("mmap", errno);
+  if (address == MAP_FAILED) {
+    const int error = errno;
+    GiveBack(bytes);
+    return SystemError("mmap", error);
+  }
+  std::lock_guard lock(mutex_);
   if (free_.empty()) {
     free_.push_back(static_cast<uint32_t>(slots_.size()));
     slots_.emplace_back();
@@ -164,22 +184,31 @@ absl::StatusOr<Allocation> CpuMemory::Map(UniqueFd fd, int64_t bytes,
   slot.fd = std::move(fd);
   slot.address = static_cast<std::byte*>(address);
   slot.allocation = {MakeId(index, slot.uses), identity, bytes};
-  allocated_bytes_ += bytes;
   ++allocations_;
   return slot.allocation;
 }
 
 absl::Status CpuMemory::Free(AllocationId id) {
-  std::lock_guard lock(mutex_);
-  TETRAD_ASSIGN_OR_RETURN(Slot* const slot, Find(id));
-  if (slot->pins > 0) return absl::FailedPreconditionError("allocation: in use by a binding or copy");
-  ::munmap(slot->address, slot->allocation.bytes);
-  slot->fd.Reset();
-  slot->address = nullptr;
-  ++slot->uses;
-  allocated_bytes_ -= slot->allocation.bytes;
-  --allocations_;
-  free_.push_back(static_cast<uint32_t>(static_cast<uint64_t>(id)));
+  UniqueFd fd;
+  std::byte* address;
+  int64_t bytes;
+  {
+    std::lock_guard lock(mutex_);
+    TETRAD_ASSIGN_OR_RETURN(Slot* const slot, Find(id));
+    if (slot->pins > 0) {
+      return absl::FailedPreconditionError("allocation: in use by a binding or copy");
+    }
+    fd = std::move(slot->fd);
+    address = std::exchange(slot->address, nullptr);
+    bytes = slot->allocation.bytes;
+    ++slot->uses;
+    --allocations_;
+    free_.push_back(static_cast<uint32_t>(static_cast<uint64_t>(id)));
+  }
+  // Returning gigabytes takes the system long; nobody's copy should wait for it.
+  ::munmap(address, bytes);
+  fd.Reset();
+  GiveBack(bytes);
   return absl::OkStatus();
 }
 

@@ -55,7 +55,11 @@ class CpuMemory {
   };
   absl::StatusOr<Slot*> Find(AllocationId id);
   absl::StatusOr<const Slot*> Find(AllocationId id) const;
-  absl::Status CheckLimit(int64_t bytes) const;
+  // Counts `bytes` against the limit, before the system is asked for them.
+  absl::Status Reserve(int64_t bytes);
+  void GiveBack(int64_t bytes);
+  static absl::StatusOr<UniqueFd> CreateMemfd(int64_t bytes);
+  // `bytes` are reserved, and given back on failure.
   absl::StatusOr<Allocation> Map(UniqueFd fd, int64_t bytes, const AllocationIdentity& identity,
                                  bool writable);
 
@@ -64,7 +68,7 @@ class CpuMemory {
   mutable std::mutex mutex_;
   std::vector<Slot> slots_;          // guarded by mutex_
   std::vector<uint32_t> free_;       // guarded by mutex_
-  int64_t allocated_bytes_ = 0;      // guarded by mutex_
+  int64_t allocated_bytes_ = 0;      // being mapped included; guarded by mutex_
   int64_t allocations_ = 0;          // guarded by mutex_
 };
 

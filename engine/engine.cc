@@ -58,8 +58,9 @@ class Engine::Impl {
         device_(std::move(device)),
         staging_(options_.staging_bytes),
         weights_(*device_, options_.weights, [this] { ReleaseStaleWeights(); }),
-        plans_(options_.plan_capacity, [this](const Signature& s) { return BuildEntry(s); }),
-        handles_(options_.max_plan_handles),
+        plans_({options_.plan_capacity, options_.plan_host_bytes},
+               [this](const Signature& s) { return BuildEntry(s); }),
+        handles_({.handles = options_.max_plan_handles}),
         executor_(*device_, options_.queue_depth, &SteadyNow),
         thread_(executor_, doorbell_) {}
 

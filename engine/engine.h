@@ -30,7 +30,8 @@
 namespace tetrad {
 
 struct EngineOptions {
-  int64_t plan_capacity = 512;               // cached plans
+  int64_t plan_capacity = 512;               // cached plans, at least 1
+  int64_t plan_host_bytes = 1ll << 30;       // host memory of cached plans
   int64_t max_plan_handles = 65536;
   int64_t max_inline_bytes = 256ll << 20;    // operands of a request plus its reply
   int64_t staging_bytes = 4ll << 30;         // device memory for inline operands, all plans

@@ -345,10 +345,27 @@ TEST_F(EngineTest, StagingGivesWayToOtherPlansAndIsBounded) {
     }
     EXPECT_LE(engine_->Stats().staging_bytes, 50000);
   }
+  // What is in use stays.
+  ExecuteRequest request;
+  request.signature = &signature;
+  request.operands = big.Inline();
+  std::promise<absl::StatusOr<Executed>> promise;
+  engine_->Execute(request, [&](absl::StatusOr<Executed> executed) { promise.set_value(std::move(executed)); });
+  {
+    const absl::StatusOr<Executed> held = promise.get_future().get();
+    ASSERT_TRUE(held.ok()) << held.status();
+    const Answer refused = Run(signature, big.Inline());
+    EXPECT_TRUE(absl::IsResourceExhausted(refused.status)) << refused.status;
+    EXPECT_THAT(std::string(refused.status.message()), HasSubstr("staging_bytes:"));
+  }
+  // What can never fit is told so, and empties nobody's staging.
+  ASSERT_TRUE(Run(signature, big.Inline()).status.ok());
+  const int64_t staged = engine_->Stats().staging_bytes;
   signature.types.c_type = OutputType::kFp32;
-  const Answer answer = Run(signature, big.Inline());
-  EXPECT_TRUE(absl::IsResourceExhausted(answer.status));
-  EXPECT_THAT(std::string(answer.status.message()), HasSubstr("staging_bytes:"));
+  const Answer impossible = Run(signature, big.Inline());
+  EXPECT_TRUE(absl::IsInvalidArgument(impossible.status)) << impossible.status;
+  EXPECT_EQ(engine_->Stats().staging_bytes, staged);
+  EXPECT_GT(staged, 0);
   ExpectBalanced();
 }
 

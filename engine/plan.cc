@@ -6,8 +6,28 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "engine/support/status_macros.h"
 
 namespace tetrad {
+namespace {
+
+// Counts the tiles of the coarsest cut, before any of them is laid out. Finer
+// cuts for balance add a number bounded by the CTAs, not by the signature.
+absl::Status CheckTiles(const Signature& signature, const TileTraits& traits) {
+  int64_t tiles = 0;
+  for (size_t g = 0; g < signature.groups.size(); ++g) {
+    const GroupShape& shape = signature.groups[g];
+    tiles += CeilDiv(shape.m, traits.max_rows) * CeilDiv(shape.n, traits.max_columns);
+    if (tiles > kMaxPlanTiles) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "group ", g, ": m=", shape.m, " n=", shape.n, ": the groups so far need ", tiles,
+          " tiles of ", traits.max_rows, " x ", traits.max_columns, ", the limit is ", kMaxPlanTiles));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 int64_t Plan::host_bytes() const {
   return static_cast<int64_t>(sizeof(Plan) + signature.groups.size() * sizeof(GroupShape) +
@@ -23,6 +43,7 @@ absl::StatusOr<Plan> BuildPlan(const Signature& signature, const DeviceLimits& l
   }
   // Every kernel of today's devices takes every legal signature.
   const KernelTraits& kernel = limits.kernels.front();
+  TETRAD_RETURN_IF_ERROR(CheckTiles(signature, kernel.tile));
   Plan plan;
   plan.signature = signature;
   plan.layout = LayOut(signature, kStagingAlignment);

@@ -55,4 +55,8 @@ inline constexpr int64_t kStagingAlignment = 128;
 // the canonical `signature`.
 absl::StatusOr<Plan> BuildPlan(const Signature& signature, const DeviceLimits& limits);
 
+// A schedule of more tiles is refused: far beyond what one launch should be, and
+// its host memory and time to lay out would be the client's to choose.
+inline constexpr int64_t kMaxPlanTiles = 1 << 20;
+
 }  // namespace tetrad

@@ -2,15 +2,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/plan_cache.h"
 
-#include <algorithm>
+#include <utility>
+#include <vector>
 
 namespace tetrad {
 
-PlanCache::PlanCache(int64_t capacity, Builder build)
-    : capacity_(std::max<int64_t>(capacity, 1)), build_(std::move(build)) {}
+PlanCache::PlanCache(Limits limits, Builder build) : limits_(limits), build_(std::move(build)) {}
+
+bool PlanCache::OverLimits() const {
+  return static_cast<int64_t>(by_use_.size()) > limits_.plans || host_bytes_ > limits_.host_bytes;
+}
 
 absl::StatusOr<PlanCache::Found> PlanCache::Get(const Signature& canonical) {
-  std::shared_ptr<PlanEntry> evicted;  // destroyed after the lock is gone
+  std::vector<std::shared_ptr<PlanEntry>> evicted;  // destroyed after the lock is gone
   std::unique_lock lock(mutex_);
   if (const auto at = slots_.find(canonical); at != slots_.end()) {
     const std::shared_ptr<Slot> slot = at->second;
@@ -40,9 +44,12 @@ absl::StatusOr<PlanCache::Found> PlanCache::Get(const Signature& canonical) {
   }
   slot->entry = *std::move(built);
   slot->use = by_use_.insert(by_use_.end(), key);
-  if (static_cast<int64_t>(by_use_.size()) > capacity_) {
+  host_bytes_ += slot->entry->plan().host_bytes();
+  while (by_use_.size() > 1 && OverLimits()) {
     const auto oldest = slots_.find(*by_use_.front());
-    evicted = oldest->second->entry;  // a copy: threads that waited for it may still read the slot
+    // A copy: threads that waited for it may still read the slot.
+    evicted.push_back(oldest->second->entry);
+    host_bytes_ -= evicted.back()->plan().host_bytes();
     by_use_.pop_front();
     slots_.erase(oldest);
     ++stats_.evictions;

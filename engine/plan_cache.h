@@ -8,6 +8,9 @@
 // apart. The key is the whole signature; the hash only selects a bucket. What
 // was handed out stays valid while it is held, even after eviction.
 //
+// It is bounded by number and by host bytes: how large a plan is, is the
+// client's choice.
+//
 // Thread-safe. Get() blocks while another thread builds the same plan. A
 // failed build is reported to everyone who waits for it and not remembered.
 #pragma once
@@ -41,8 +44,12 @@ class PlanCache {
     int64_t size = 0, hits = 0, misses = 0, evictions = 0;
   };
 
-  // `capacity` counts plans and is at least 1.
-  PlanCache(int64_t capacity, Builder build);
+  // The newest plan is kept whatever the limits.
+  struct Limits {
+    int64_t plans = 512;
+    int64_t host_bytes = int64_t{1} << 30;
+  };
+  PlanCache(Limits limits, Builder build);
 
   // The plan for a canonical signature, built now if need be.
   absl::StatusOr<Found> Get(const Signature& canonical);
@@ -57,13 +64,15 @@ class PlanCache {
     bool done = false;
     std::list<const Signature*>::iterator use;  // where in by_use_, once built
   };
+  bool OverLimits() const;  // needs mutex_
 
-  const int64_t capacity_;
+  const Limits limits_;
   const Builder build_;
   mutable std::mutex mutex_;
   std::condition_variable built_;
   absl::node_hash_map<Signature, std::shared_ptr<Slot>> slots_;  // guarded by mutex_
   std::list<const Signature*> by_use_;  // keys of built plans, least recent first; guarded by mutex_
+  int64_t host_bytes_ = 0;              // of built plans; guarded by mutex_
   Stats stats_;                         // guarded by mutex_
 };
 

@@ -39,7 +39,7 @@ class PlanCacheTest : public ::testing::Test {
 };
 
 TEST_F(PlanCacheTest, BuildsOnceAndEvictsLeastRecentlyUsed) {
-  PlanCache cache(2, [this](const Signature& s) { return Build(s); });
+  PlanCache cache({.plans = 2}, [this](const Signature& s) { return Build(s); });
   const auto one = cache.Get(Of(1));
   EXPECT_FALSE(one->cached);
   EXPECT_FALSE(cache.Get(Of(2))->cached);
@@ -56,9 +56,35 @@ TEST_F(PlanCacheTest, BuildsOnceAndEvictsLeastRecentlyUsed) {
   EXPECT_EQ(one->entry->plan().signature, Of(1));  // held plans outlive eviction
 }
 
+// What a plan holds in host memory is the client's choice.
+TEST_F(PlanCacheTest, EvictsByHostBytes) {
+  const int64_t one = (*Build(Of(1)))->plan().host_bytes();
+  PlanCache cache({.plans = 100, .host_bytes = 3 * one}, [this](const Signature& s) { return Build(s); });
+  for (const int32_t m : {1, 2, 3}) EXPECT_FALSE(cache.Get(Of(m))->cached);
+  EXPECT_EQ(cache.stats().size, 3);
+  const auto large = cache.Get(Of(100 * 256));  // alone above the limit: kept, everything else goes
+  ASSERT_GT(large->entry->plan().host_bytes(), 3 * one / 2);
+  EXPECT_LT(cache.stats().size, 3);
+  EXPECT_TRUE(cache.Get(Of(100 * 256))->cached);
+  for (const int32_t m : {1, 2, 3}) EXPECT_TRUE(cache.Get(Of(m)).ok());
+  EXPECT_EQ(cache.stats().size, 3);  // its bytes were given back
+}
+
+TEST_F(PlanCacheTest, TilesAreBounded) {
+  const TileTraits& tile = device_->limits().kernels.front().tile;
+  Signature s = Of(tile.max_rows);
+  s.groups.assign(2, {tile.max_rows * (1 << 20), 1, 32});  // 2^20 tiles each
+  s.groups[1].m = 0;
+  if (const auto plan = BuildPlan(s, device_->limits()); !plan.ok()) FAIL() << plan.status();
+  s.groups[1].m = 1;
+  const absl::Status refused = BuildPlan(s, device_->limits()).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_NE(refused.message().find("group 1: m=1"), std::string::npos) << refused;
+}
+
 TEST_F(PlanCacheTest, SecondCallerWaitsForFirst) {
   std::latch building(1), go(1);
-  PlanCache cache(4, [&](const Signature& s) {
+  PlanCache cache({.plans = 4}, [&](const Signature& s) {
     building.count_down();
     go.wait();
     return Build(s);
@@ -79,7 +105,7 @@ TEST_F(PlanCacheTest, SecondCallerWaitsForFirst) {
 TEST_F(PlanCacheTest, FailureReachesEveryWaiterAndIsForgotten) {
   std::latch building(1), go(1);
   std::atomic<bool> fail{true};
-  PlanCache cache(4, [&](const Signature& s) -> absl::StatusOr<std::shared_ptr<PlanEntry>> {
+  PlanCache cache({.plans = 4}, [&](const Signature& s) -> absl::StatusOr<std::shared_ptr<PlanEntry>> {
     if (!fail) return Build(s);
     building.count_down();
     go.wait();
@@ -104,7 +130,7 @@ TEST_F(PlanCacheTest, FailureReachesEveryWaiterAndIsForgotten) {
 
 // Full-key equality under many threads, with evictions all the time.
 TEST_F(PlanCacheTest, NeverReturnsAnotherSignaturesPlan) {
-  PlanCache cache(3, [this](const Signature& s) { return Build(s); });
+  PlanCache cache({.plans = 3}, [this](const Signature& s) { return Build(s); });
   std::vector<std::thread> threads;
   std::atomic<int> wrong{0};
   for (int t = 0; t < 4; ++t) {
@@ -122,7 +148,7 @@ TEST_F(PlanCacheTest, NeverReturnsAnotherSignaturesPlan) {
 }
 
 TEST(PlanHandlesTest, HandlesEndTypedAndBelongToTheirClient) {
-  PlanHandles handles(2);
+  PlanHandles handles({.handles = 2});
   const std::string a = *handles.Add("alice", {Signature{}, "w"});
   EXPECT_EQ((*handles.Find("alice", a))->weights, "w");
   EXPECT_TRUE(absl::IsPermissionDenied(handles.Find("bob", a).status()));
@@ -134,12 +160,23 @@ TEST(PlanHandlesTest, HandlesEndTypedAndBelongToTheirClient) {
   EXPECT_TRUE(absl::IsAborted(handles.Find("alice", a).status()));
   EXPECT_TRUE(absl::IsAborted(handles.Remove("alice", a)));
   EXPECT_EQ(handles.size(), 1);
-  const std::string other = *PlanHandles(1).Add("alice", {});
+  const std::string other = *PlanHandles({.handles = 1}).Add("alice", {});
   EXPECT_TRUE(absl::IsAborted(handles.Find("alice", other).status()));
   for (const std::string& text : {std::string(), std::string("plan"), std::string("x"), b + "x"}) {
     EXPECT_TRUE(absl::IsInvalidArgument(handles.Find("bob", text).status())) << text;
   }
   EXPECT_TRUE(absl::IsAborted(handles.Find("bob", b + "0").status()));
+}
+
+TEST(PlanHandlesTest, BoundedByBytesToo) {
+  Signature large;
+  large.groups.resize(1000);
+  PlanHandles handles({.handles = 1000, .bytes = 30000});
+  const std::string first = *handles.Add("alice", {large, "w"});
+  ASSERT_TRUE(handles.Add("alice", {large, "w"}).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(handles.Add("bob", {large, "w"}).status()));
+  ASSERT_TRUE(handles.Remove("alice", first).ok());
+  EXPECT_TRUE(handles.Add("bob", {large, "w"}).ok());
 }
 
 }  // namespace

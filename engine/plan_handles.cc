@@ -26,15 +26,28 @@ absl::Status Stale() {
 
 }  // namespace
 
-PlanHandles::PlanHandles(int64_t limit) : limit_(limit), prefix_(MakePrefix()) {}
+int64_t PlanHandles::Entry::bytes() const {
+  return static_cast<int64_t>(sizeof(Entry) + sizeof(PlanHandle) + client.size() +
+                              handle->weights.size() +
+                              handle->signature.groups.size() * sizeof(GroupShape));
+}
+
+PlanHandles::PlanHandles(Limits limits) : limits_(limits), prefix_(MakePrefix()) {}
 
 absl::StatusOr<std::string> PlanHandles::Add(std::string_view client, PlanHandle handle) {
   Entry entry{std::string(client), std::make_shared<const PlanHandle>(std::move(handle))};
+  const int64_t bytes = entry.bytes();
   std::lock_guard lock(mutex_);
-  if (static_cast<int64_t>(entries_.size()) >= limit_) {
+  if (static_cast<int64_t>(entries_.size()) >= limits_.handles) {
     return absl::ResourceExhaustedError(
         absl::StrCat("max_plan_handles: ", entries_.size(), " handles are held, the limit"));
   }
+  if (bytes > limits_.bytes - bytes_) {
+    return absl::ResourceExhaustedError(absl::StrCat("plan handles: ", bytes, " bytes wanted, ",
+                                                     limits_.bytes - bytes_, " of ", limits_.bytes,
+                                                     " left; release some"));
+  }
+  bytes_ += bytes;
   const uint64_t number = ++last_;
   entries_.emplace(number, std::move(entry));
   return absl::StrCat(prefix_, number);
@@ -76,6 +89,7 @@ absl::Status PlanHandles::Remove(std::string_view client, std::string_view text)
   std::lock_guard lock(mutex_);
   const auto at = entries_.find(number);
   TETRAD_RETURN_IF_ERROR(Check(at == entries_.end() ? nullptr : &at->second, client));
+  bytes_ -= at->second.bytes();
   entries_.erase(at);
   return absl::OkStatus();
 }

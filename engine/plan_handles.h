@@ -29,9 +29,13 @@ struct PlanHandle {
 
 class PlanHandles {
  public:
-  explicit PlanHandles(int64_t limit);
+  struct Limits {
+    int64_t handles = 65536;
+    int64_t bytes = int64_t{256} << 20;  // a signature may have very many groups
+  };
+  explicit PlanHandles(Limits limits);
 
-  // RESOURCE_EXHAUSTED when `limit` handles are held.
+  // RESOURCE_EXHAUSTED at either limit.
   absl::StatusOr<std::string> Add(std::string_view client, PlanHandle handle);
   absl::StatusOr<std::shared_ptr<const PlanHandle>> Find(std::string_view client,
                                                          std::string_view text) const;
@@ -42,15 +46,17 @@ class PlanHandles {
   struct Entry {
     std::string client;
     std::shared_ptr<const PlanHandle> handle;
+    int64_t bytes() const;
   };
   // The number in a handle of this process, or ABORTED / INVALID_ARGUMENT.
   absl::StatusOr<uint64_t> Parse(std::string_view text) const;
   absl::Status Check(const Entry* entry, std::string_view client) const;
 
-  const int64_t limit_;
+  const Limits limits_;
   const std::string prefix_;  // "plan-<generation>-"
   mutable std::mutex mutex_;
   absl::flat_hash_map<uint64_t, Entry> entries_;  // guarded by mutex_
+  int64_t bytes_ = 0;                             // of entries_; guarded by mutex_
   uint64_t last_ = 0;                             // guarded by mutex_
 };
 

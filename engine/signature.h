@@ -45,7 +45,7 @@ struct Signature {
 };
 
 struct SignatureLimits {
-  int64_t max_groups = 1 << 20;
+  int64_t max_groups = 1 << 17;
   int64_t max_operand_bytes = int64_t{1} << 40;  // of any one operand
 };
 

@@ -60,6 +60,12 @@ PlanEntry::PlanEntry(Device& device, StagingBudget& budget, Plan plan)
 PlanEntry::~PlanEntry() { ReleaseIdle(); }
 
 absl::StatusOr<std::unique_ptr<StagingSet>> PlanEntry::MakeSet() {
+  // No other set gives way for what can never fit, and no retry helps.
+  if (set_bytes_ > budget_.limit_bytes()) {
+    return absl::InvalidArgumentError(absl::StrCat("staging_bytes: inline operands of this plan take ",
+                                                   set_bytes_, " bytes, the limit is ",
+                                                   budget_.limit_bytes()));
+  }
   if (!budget_.Take(set_bytes_)) {
     return absl::ResourceExhaustedError(absl::StrCat("staging_bytes: ", set_bytes_, " bytes wanted, ",
                                                      budget_.limit_bytes() - budget_.used_bytes(),
@@ -121,15 +127,16 @@ absl::StatusOr<StagingLease> PlanEntry::CheckOut(std::shared_ptr<const WeightsVe
 }
 
 void PlanEntry::Return(std::unique_ptr<StagingSet> set) {
+  std::shared_ptr<const WeightsVersion> retired;  // freed after the lock is gone
   std::lock_guard lock(mutex_);
-  ReleaseIfRetired(*set);
+  retired = TakeIfRetired(*set);
   idle_.push_back(std::move(set));
 }
 
-void PlanEntry::ReleaseIfRetired(StagingSet& set) {
-  if (set.weights == nullptr || !set.weights->retired()) return;
+std::shared_ptr<const WeightsVersion> PlanEntry::TakeIfRetired(StagingSet& set) {
+  if (set.weights == nullptr || !set.weights->retired()) return nullptr;
   TETRAD_CHECK(device_.Unbind(std::exchange(set.binding, BindingId::kNone)).ok());
-  set.weights.reset();
+  return std::exchange(set.weights, nullptr);
 }
 
 int64_t PlanEntry::ReleaseIdle() {
@@ -143,8 +150,9 @@ int64_t PlanEntry::ReleaseIdle() {
 }
 
 void PlanEntry::ReleaseStaleWeights() {
+  std::vector<std::shared_ptr<const WeightsVersion>> retired;  // freed after the lock is gone
   std::lock_guard lock(mutex_);
-  for (const auto& set : idle_) ReleaseIfRetired(*set);
+  for (const auto& set : idle_) retired.push_back(TakeIfRetired(*set));
 }
 
 void PlanEntry::FreeSet(StagingSet& set) {

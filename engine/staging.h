@@ -81,7 +81,8 @@ class PlanEntry : public std::enable_shared_from_this<PlanEntry> {
   const Plan& plan() const { return *plan_; }
   std::shared_ptr<const Plan> shared_plan() const { return plan_; }
   // A set bound to `weights`, whose shapes must be the plan's.
-  // RESOURCE_EXHAUSTED when budget or device memory is used up.
+  // RESOURCE_EXHAUSTED when budget or device memory is used up, INVALID_ARGUMENT
+  // if the budget could never hold a set.
   absl::StatusOr<StagingLease> CheckOut(std::shared_ptr<const WeightsVersion> weights);
   // Frees sets not in use; returns the bytes freed.
   int64_t ReleaseIdle();
@@ -92,7 +93,9 @@ class PlanEntry : public std::enable_shared_from_this<PlanEntry> {
  private:
   friend class StagingLease;
   void Return(std::unique_ptr<StagingSet> set);
-  void ReleaseIfRetired(StagingSet& set);
+  // Unbinds the set from weights that no name resolves to; they are the
+  // caller's, whose last hold on gigabytes must not end under a lock.
+  std::shared_ptr<const WeightsVersion> TakeIfRetired(StagingSet& set);
   absl::StatusOr<std::unique_ptr<StagingSet>> MakeSet();
   absl::Status BindTo(StagingSet& set, std::shared_ptr<const WeightsVersion> weights);
   void FreeSet(StagingSet& set);

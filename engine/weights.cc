@@ -221,6 +221,13 @@ absl::Status WeightsRegistry::Write(std::string_view name, int64_t version, Weig
     return absl::InvalidArgumentError(absl::StrCat(
         field, ": some of the ", bytes, " bytes at offset ", offset, " were already written"));
   }
+  const bool joins = (next != written.end() && next->first == offset + bytes) ||
+                     (next != written.begin() && std::prev(next)->second == offset);
+  if (!joins && static_cast<int64_t>(written.size()) >= limits_.max_pieces) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(field, ": offset ", offset, " begins a new piece, and ", written.size(),
+                     " pieces with gaps between them are the limit; write more nearly in order"));
+  }
   if (scales) {
     TETRAD_ASSIGN_OR_RETURN(const ScaleChunk clean,
                             CheckScales(weights.spec().groups, weights.spec().scale_layout, offset, data));
@@ -264,6 +271,9 @@ absl::StatusOr<WeightsInfo> WeightsRegistry::Seal(std::string_view name, int64_t
                                                       " of ", want, " bytes missing, the first at ",
                                                       first_gap));
   }
+  // Takes long for gigabytes, so not under the registry's lock. Nothing is lost
+  // if publishing then fails: every byte is there, and to seal again is no error.
+  TETRAD_RETURN_IF_ERROR(device_.Seal(weights->codes().allocation));
   TETRAD_ASSIGN_OR_RETURN(const bool replaced, Publish(*pending));
   lock.unlock();
   if (replaced) on_retired_();
@@ -279,12 +289,14 @@ absl::StatusOr<bool> WeightsRegistry::Publish(Pending& pending) {
     return absl::NotFoundError(absl::StrCat("weights ", weights->reference(), " was dropped"));
   }
   Name& entry = at->second;
-  if (entry.sealed != nullptr && entry.sealed->spec().groups != weights->spec().groups) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("weights ", weights->spec().name, ": a replacement needs the shapes of version ",
-                     entry.sealed->version(), "; drop it first to change them"));
+  // Plans made for the name must fit what replaces it.
+  if (entry.sealed != nullptr &&
+      (entry.sealed->spec().groups != weights->spec().groups ||
+       entry.sealed->spec().scale_layout != weights->spec().scale_layout)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "weights ", weights->spec().name, ": a replacement needs the shapes and scale layout of version ",
+        entry.sealed->version(), "; drop it first to change them"));
   }
-  TETRAD_RETURN_IF_ERROR(device_.Seal(weights->codes().allocation));
   pending.closed = true;
   entry.pending.erase(weights->version());
   replaced = std::exchange(entry.sealed, weights);

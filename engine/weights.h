@@ -8,7 +8,7 @@
 // byte arrived exactly once, makes the memory read-only and then makes the
 // version the one its name resolves to, atomically. The version it
 // replaces stays alive for the launches that hold it and is forgotten. A
-// replacement must have the shapes of what it replaces.
+// replacement must have the shapes and scale layout of what it replaces.
 //
 // Thread-safe. A WeightsVersion handed out stays valid while it is held; its
 // memory returns to the device with the last holder.
@@ -89,7 +89,8 @@ class WeightsRegistry {
  public:
   struct Limits {
     int64_t max_versions = 4096;  // sealed and unsealed together
-    int64_t max_groups = 1 << 20;
+    int64_t max_groups = 1 << 17;
+    int64_t max_pieces = 1 << 16;  // separate ranges of one operand, while it is written
   };
   // `on_retired` is called, without locks held, after a version was replaced or
   // dropped: caches can let go of it.
@@ -99,11 +100,12 @@ class WeightsRegistry {
   // Reserves the next version of spec.name and zeroed memory for it.
   absl::StatusOr<int64_t> Begin(WeightsSpec spec);
   // Bytes of an operand, from its start; refused where bytes were already
-  // written. INVALID_ARGUMENT names group, row and block of an illegal scale.
+  // written. INVALID_ARGUMENT names group, row and block of an illegal scale;
+  // RESOURCE_EXHAUSTED: so far out of order that too many gaps must be kept.
   absl::Status Write(std::string_view name, int64_t version, WeightsOperand operand,
                      int64_t offset, std::span<const std::byte> data);
   // Checks, freezes and publishes. FAILED_PRECONDITION names the bytes missing
-  // or the version whose shapes a replacement must have.
+  // or the version whose shapes and scale layout a replacement must have.
   absl::StatusOr<WeightsInfo> Seal(std::string_view name, int64_t version);
   // Forgets an unsealed version, e.g. of an upload that broke off.
   void Abandon(std::string_view name, int64_t version);

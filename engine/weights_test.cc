@@ -22,7 +22,7 @@ class WeightsTest : public ::testing::Test {
   WeightsTest()
       : device_(*CpuDevice::Create({.threads = 1, .memory_bytes = 1 << 20, .measure_rates = false},
                                    [] {})),
-        registry_(*device_, {.max_versions = 4}, [this] { ++retired_; }) {}
+        registry_(*device_, {.max_versions = 4, .max_pieces = 3}, [this] { ++retired_; }) {}
 
   static WeightsSpec Spec(const std::string& name, std::vector<GroupDims> groups = {{6, 64}, {5, 32}}) {
     WeightsSpec spec;
@@ -128,6 +128,24 @@ TEST_F(WeightsTest, EveryByteExactlyOnceInAnyOrder) {
   EXPECT_TRUE(registry_.Resolve("w").ok());
 }
 
+// Each piece costs host memory, far more of it than the bytes a client sends.
+TEST_F(WeightsTest, PiecesWithGapsBetweenThemAreBounded) {
+  const int64_t version = *registry_.Begin(Spec("w"));
+  for (const int64_t offset : {0, 2, 4}) {
+    ASSERT_TRUE(Write("w", version, WeightsOperand::kCodes, offset, 1, 7).ok());
+  }
+  const absl::Status refused = Write("w", version, WeightsOperand::kCodes, 6, 1, 7);
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  // What joins a piece is taken, and makes room.
+  EXPECT_TRUE(Write("w", version, WeightsOperand::kCodes, 5, 1, 7).ok());
+  EXPECT_TRUE(Write("w", version, WeightsOperand::kCodes, 3, 1, 7).ok());
+  EXPECT_TRUE(Write("w", version, WeightsOperand::kCodes, 7, 265, 7).ok());
+  EXPECT_TRUE(Write("w", version, WeightsOperand::kCodes, 1, 1, 7).ok());
+  EXPECT_TRUE(Write("w", version, WeightsOperand::kCodes, 6, 1, 7).ok());
+  ASSERT_TRUE(Write("w", version, WeightsOperand::kScales, 0, 34, 0x38).ok());
+  EXPECT_TRUE(registry_.Seal("w", version).ok());
+}
+
 TEST_F(WeightsTest, IllegalScalesAreNamed) {
   const int64_t version = *registry_.Begin(Spec("w"));
   // Group 1 starts at byte 24; two blocks a row.
@@ -156,7 +174,14 @@ TEST_F(WeightsTest, ReplacementIsAtomicAndKeepsWhatIsInUse) {
   ASSERT_TRUE(Write("w", other, WeightsOperand::kCodes, 0, 6 * 32, 1).ok());
   ASSERT_TRUE(Write("w", other, WeightsOperand::kScales, 0, 6 * 4, 1).ok());
   EXPECT_THAT(std::string(registry_.Seal("w", other).status().message()),
-              HasSubstr("a replacement needs the shapes of version"));
+              HasSubstr("a replacement needs the shapes and scale layout of version"));
+
+  WeightsSpec blocked = Spec("w");
+  blocked.scale_layout = ScaleLayout::kBlocked;
+  const int64_t other_layout = *registry_.Begin(std::move(blocked));
+  ASSERT_TRUE(Write("w", other_layout, WeightsOperand::kCodes, 0, 6 * 32 + 5 * 16, 1).ok());
+  ASSERT_TRUE(Write("w", other_layout, WeightsOperand::kScales, 0, 2 * 512, 1).ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(registry_.Seal("w", other_layout).status()));
   EXPECT_EQ(FirstByte(**registry_.Resolve("w")), std::byte{0x22});
 }
 

@@ -123,8 +123,9 @@ void Comparison::AddElement(const GroupProblem& group, const ReferenceBlock& blo
   ++verdict_.elements;
   double share = SameBits(types_.c_type, expected, actual) ? 0 : HUGE_VAL;
   if (check_ == Check::kBound) {
-    share = ShareOfBound(group, row, block.sum[at], block.magnitude[at],
-                         OutputValue(types_.c_type, actual));
+    const float value = OutputValue(types_.c_type, actual);
+    const bool canonical = !IsNanBits(value) || actual == OutputBits(types_.c_type, value);
+    share = canonical ? ShareOfBound(group, row, block.sum[at], block.magnitude[at], value) : HUGE_VAL;
   }
   Note(share, area, row, column, expected, actual);
 }

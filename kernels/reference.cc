@@ -14,6 +14,7 @@ namespace tetrad {
 namespace {
 
 constexpr int kColumnsAtOnce = 8;
+constexpr int kRowsAtOnce = 2;
 
 void Nvfp4Row(const uint8_t* codes, const uint8_t* scales, ScaleLayout layout, int64_t row,
               int64_t k, double* out) {
@@ -28,16 +29,34 @@ void Nvfp4Row(const uint8_t* codes, const uint8_t* scales, ScaleLayout layout, i
   }
 }
 
-// out[column] += a[k] * b[k][column] over k, and the same of magnitudes.
-void Accumulate(const double* a, const double* b, int64_t k, double* sum) {
+// Two columns of one k: a register of every target. Left to itself the compiler
+// vectorises over k, with shuffles, at a fraction of the speed.
+using Pair [[gnu::vector_size(16), gnu::may_alias]] = double;
+constexpr int kPairs = kColumnsAtOnce / 2;
+
+// sums[row][column] = sum over k of a[row][k] * b[k][column], or of magnitudes.
+template <int kRows, WithMagnitude kMagnitude>
+void Accumulate(const double* a, const double* b, int64_t k, double (*sums)[kColumnsAtOnce]) {
+  Pair acc[kRows][kPairs] = {};
   for (int64_t i = 0; i < k; ++i) {
-    for (int c = 0; c < kColumnsAtOnce; ++c) sum[c] += a[i] * b[i * kColumnsAtOnce + c];
+    const Pair* weights = reinterpret_cast<const Pair*>(b + i * kColumnsAtOnce);
+    for (int r = 0; r < kRows; ++r) {
+      for (int c = 0; c < kPairs; ++c) {
+        Pair product = weights[c] * a[r * k + i];
+        if constexpr (kMagnitude == WithMagnitude::kYes) product = product < 0 ? -product : product;
+        acc[r][c] += product;
+      }
+    }
   }
+  std::memcpy(sums, acc, sizeof(acc));
 }
-void AccumulateMagnitude(const double* a, const double* b, int64_t k, double* sum) {
-  for (int64_t i = 0; i < k; ++i) {
-    for (int c = 0; c < kColumnsAtOnce; ++c) sum[c] += std::fabs(a[i] * b[i * kColumnsAtOnce + c]);
-  }
+
+// The same for the last row of an odd number.
+template <WithMagnitude kMagnitude>
+void AccumulateRows(int rows, const double* a, const double* b, int64_t k,
+                    double (*sums)[kColumnsAtOnce]) {
+  if (rows == kRowsAtOnce) return Accumulate<kRowsAtOnce, kMagnitude>(a, b, k, sums);
+  for (int r = 0; r < rows; ++r) Accumulate<1, kMagnitude>(a + r * k, b, k, sums + r);
 }
 
 }  // namespace
@@ -112,19 +131,24 @@ ReferenceBlock ComputeReference(const ProblemTypes& types, const GroupProblem& g
       WeightRow(types, group, area.column + first + c, weights.data());
       for (int64_t i = 0; i < k; ++i) b[i * kColumnsAtOnce + c] = weights[i];
     }
-    for (int64_t r = 0; r < area.rows; ++r) {
-      const int64_t at = r * area.columns + first;
-      double sum[kColumnsAtOnce] = {};
-      Accumulate(a.data() + r * k, b.data(), k, sum);
-      for (int c = 0; c < count; ++c) {
-        const float scaled = ScaledValue(group, area.row + r, static_cast<float>(sum[c]));
-        result.sum[at + c] = sum[c];
-        result.bits[at + c] = OutputBits(types.c_type, scaled);
+    for (int32_t r = 0; r < area.rows; r += kRowsAtOnce) {
+      const int rows = std::min(kRowsAtOnce, area.rows - r);
+      double sums[kRowsAtOnce][kColumnsAtOnce];
+      AccumulateRows<WithMagnitude::kNo>(rows, a.data() + r * k, b.data(), k, sums);
+      for (int i = 0; i < rows; ++i) {
+        const size_t at = static_cast<size_t>(r + i) * area.columns + first;
+        for (int c = 0; c < count; ++c) {
+          const float scaled = ScaledValue(group, area.row + r + i, static_cast<float>(sums[i][c]));
+          result.sum[at + c] = sums[i][c];
+          result.bits[at + c] = OutputBits(types.c_type, scaled);
+        }
       }
       if (with_magnitude == WithMagnitude::kNo) continue;
-      double magnitude[kColumnsAtOnce] = {};
-      AccumulateMagnitude(a.data() + r * k, b.data(), k, magnitude);
-      std::copy_n(magnitude, count, &result.magnitude[at]);
+      AccumulateRows<WithMagnitude::kYes>(rows, a.data() + r * k, b.data(), k, sums);
+      for (int i = 0; i < rows; ++i) {
+        std::copy_n(sums[i], count,
+                    &result.magnitude[static_cast<size_t>(r + i) * area.columns + first]);
+      }
     }
   }
   return result;

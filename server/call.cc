@@ -7,13 +7,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
 #include "server/identity.h"
 #include "server/status.h"
 
 namespace tetrad {
 
-Call::Call(const ServiceContext& service, Method method,
-           const grpc::CallbackServerContext& context)
+Call::Call(const ServiceContext& service, Method method, const grpc::CallbackServerContext& context)
     : service_(service),
       method_(method),
       client_(Identify(context)),
@@ -26,9 +26,9 @@ Call::Call(const ServiceContext& service, Method method,
 
 Call::~Call() {
   const auto elapsed = std::chrono::steady_clock::now() - began_;
-  service_.metrics.CallEnded(
-      method_, code_, std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count(),
-      received_bytes_, sent_bytes_);
+  service_.metrics.CallEnded(method_, code_,
+                             std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count(),
+                             received_bytes_, sent_bytes_);
 }
 
 grpc::Status Call::End(const absl::Status& status) {

@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
+
 #include "server/service_context.h"
 
 namespace tetrad {

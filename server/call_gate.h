@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+
 #include "engine/support/unique_fd.h"
 
 namespace tetrad {

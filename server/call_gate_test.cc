@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/call_gate.h"
 
-#include <gtest/gtest.h>
-#include <poll.h>
-
 #include <thread>
 #include <vector>
+
+#include <gtest/gtest.h>
+#include <poll.h>
 
 namespace tetrad {
 namespace {

@@ -9,6 +9,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+
 #include "engine/checkpoint/projection.h"
 #include "engine/support/status_macros.h"
 #include "server/status.h"
@@ -40,8 +41,8 @@ absl::Status Stopped() { return absl::CancelledError("the load was stopped"); }
 }  // namespace
 
 absl::StatusOr<CheckpointWeights> LoadCheckpoint(const Root& root, const CheckpointSource& source,
-                                                 const std::string& name,
-                                                 WeightsRegistry& registry, LoadObserver observe) {
+                                                 const std::string& name, WeightsRegistry& registry,
+                                                 LoadObserver observe) {
   TETRAD_ASSIGN_OR_RETURN(
       const Projection projection,
       OpenProjection(root, source.directory, source.pattern, {.dialect = source.dialect}));
@@ -58,8 +59,8 @@ absl::StatusOr<CheckpointWeights> LoadCheckpoint(const Root& root, const Checkpo
   for (int64_t group = 0; group < info.groups; ++group) {
     if (!observe(group * (code_bytes + scale_bytes), total)) return Stopped();
     TETRAD_RETURN_IF_ERROR(projection.ReadCodes(group, codes));
-    TETRAD_RETURN_IF_ERROR(registry.Write(name, version, WeightsOperand::kCodes,
-                                          group * code_bytes, std::as_bytes(std::span(codes))));
+    TETRAD_RETURN_IF_ERROR(registry.Write(name, version, WeightsOperand::kCodes, group * code_bytes,
+                                          std::as_bytes(std::span(codes))));
     TETRAD_RETURN_IF_ERROR(projection.ReadScales(group, scales));
     TETRAD_RETURN_IF_ERROR(registry.Write(name, version, WeightsOperand::kScales,
                                           group * scale_bytes, std::as_bytes(std::span(scales))));

@@ -13,6 +13,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+
 #include "engine/checkpoint/dialect.h"
 #include "engine/checkpoint/root.h"
 #include "engine/weights.h"
@@ -34,7 +35,7 @@ struct CheckpointWeights {
 using LoadObserver = absl::FunctionRef<bool(int64_t bytes_done, int64_t bytes_total)>;
 
 absl::StatusOr<CheckpointWeights> LoadCheckpoint(const Root& root, const CheckpointSource& source,
-                                                 const std::string& name,
-                                                 WeightsRegistry& registry, LoadObserver observe);
+                                                 const std::string& name, WeightsRegistry& registry,
+                                                 LoadObserver observe);
 
 }  // namespace tetrad

@@ -9,6 +9,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+
 #include "engine/support/status_macros.h"
 #include "server/status.h"
 
@@ -82,8 +83,8 @@ absl::StatusOr<GroupForm> Convert(v1::GroupForm form) {
 }
 
 absl::StatusOr<MSource> Convert(v1::MSource source) {
-  static constexpr Row<v1::MSource, MSource> kRows[] = {
-      {v1::M_SOURCE_OFFSETS, MSource::kOffsets}, {v1::M_SOURCE_COUNTS, MSource::kCounts}};
+  static constexpr Row<v1::MSource, MSource> kRows[] = {{v1::M_SOURCE_OFFSETS, MSource::kOffsets},
+                                                        {v1::M_SOURCE_COUNTS, MSource::kCounts}};
   return Translate("signature.capacity.m_source", source, kRows);
 }
 
@@ -148,21 +149,19 @@ absl::StatusOr<SignatureRequest> FromProto(const v1::Signature& signature) {
 }
 
 InlineOperands FromProto(const v1::InlineOperands& operands) {
-  return {.activations = operands.activations(),
-          .activation_scales = operands.activation_scales(),
-          .alpha = {operands.alpha().data(), static_cast<size_t>(operands.alpha_size())},
-          .row_scale = {operands.row_scale().data(),
-                        static_cast<size_t>(operands.row_scale_size())},
-          .m_values = {operands.m_values().data(),
-                       static_cast<size_t>(operands.m_values_size())}};
+  return {
+      .activations = operands.activations(),
+      .activation_scales = operands.activation_scales(),
+      .alpha = {operands.alpha().data(), static_cast<size_t>(operands.alpha_size())},
+      .row_scale = {operands.row_scale().data(), static_cast<size_t>(operands.row_scale_size())},
+      .m_values = {operands.m_values().data(), static_cast<size_t>(operands.m_values_size())}};
 }
 
 absl::StatusOr<WeightsSpec> FromProto(const v1::UploadHeader& header, int64_t max_groups) {
   WeightsSpec spec;
   spec.name = header.name();
   spec.source = "upload";
-  TETRAD_ASSIGN_OR_RETURN(spec.scale_layout,
-                          Convert("header.scale_layout", header.scale_layout()));
+  TETRAD_ASSIGN_OR_RETURN(spec.scale_layout, Convert("header.scale_layout", header.scale_layout()));
   for (const v1::GroupDims& dims : header.groups()) spec.groups.push_back({dims.n(), dims.k()});
   if (header.group_count() != 0) {
     if (header.groups_size() != 1) {
@@ -237,8 +236,8 @@ void ToProto(const WeightsInfo& info, v1::WeightsInfo& out) {
   out.set_version(info.version);
   out.set_sealed(info.sealed);
   out.set_group_count(static_cast<int32_t>(spec.groups.size()));
-  const size_t listed = AllEqual(spec.groups) ? std::min<size_t>(1, spec.groups.size())
-                                              : spec.groups.size();
+  const size_t listed =
+      AllEqual(spec.groups) ? std::min<size_t>(1, spec.groups.size()) : spec.groups.size();
   for (size_t g = 0; g < listed; ++g) {
     v1::GroupDims& dims = *out.add_groups();
     dims.set_n(spec.groups[g].n);

@@ -13,10 +13,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/checkpoint/dialect.h"
-#include "engine/engine.h"
 #include "tetrad/v1/gemm.pb.h"
 #include "tetrad/v1/weights.pb.h"
+
+#include "engine/checkpoint/dialect.h"
+#include "engine/engine.h"
 
 namespace tetrad {
 

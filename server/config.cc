@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/config.h"
 
-#include <CLI/CLI.hpp>
-
 #include <algorithm>
 #include <charconv>
 
@@ -12,6 +10,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include <CLI/CLI.hpp>
+
 #include "engine/support/status_macros.h"
 #include "server/config_file.h"
 #include "server/status.h"
@@ -88,8 +88,8 @@ struct Setter {
   }
   template <typename Field, typename Value>
   absl::Status operator()(Field, const Value&) const {
-    return absl::InvalidArgumentError(absl::StrCat("has the wrong type; wanted: ",
-                                                   std::string(option.value)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("has the wrong type; wanted: ", std::string(option.value)));
   }
 };
 
@@ -121,7 +121,8 @@ absl::StatusOr<Flags> ParseFlags(std::span<const std::string> arguments) {
     std::vector<std::string>& values = flags.values[option.name];
     const std::string help = absl::StrCat(std::string(option.help), " [", option.variable(), "]");
     if (std::holds_alternative<bool Config::*>(option.field)) {
-      app.add_flag_callback(name, [&values] { values = {"true"}; }, help);
+      app.add_flag_callback(
+          name, [&values] { values = {"true"}; }, help);
       continue;
     }
     const bool repeatable =
@@ -165,10 +166,10 @@ absl::Status ApplyFile(const std::string& path, LoadedConfig& loaded) {
 }
 
 std::string Quoted(std::string_view text) {
-  return absl::StrCat(
-      "\"", absl::StrReplaceAll(absl::string_view(text.data(), text.size()),
-                                {{"\\", "\\\\"}, {"\"", "\\\""}, {"\n", "\\n"}}),
-      "\"");
+  return absl::StrCat("\"",
+                      absl::StrReplaceAll(absl::string_view(text.data(), text.size()),
+                                          {{"\\", "\\\\"}, {"\"", "\\\""}, {"\n", "\\n"}}),
+                      "\"");
 }
 
 struct Printer {
@@ -177,12 +178,11 @@ struct Printer {
   std::string operator()(int64_t Config::*field) const { return absl::StrCat(config.*field); }
   std::string operator()(bool Config::*field) const { return config.*field ? "true" : "false"; }
   std::string operator()(std::vector<std::string> Config::*field) const {
-    return absl::StrCat("[",
-                        absl::StrJoin(config.*field, ", ",
-                                      [](std::string* out, const std::string& text) {
-                                        out->append(Quoted(text));
-                                      }),
-                        "]");
+    return absl::StrCat(
+        "[",
+        absl::StrJoin(config.*field, ", ",
+                      [](std::string* out, const std::string& text) { out->append(Quoted(text)); }),
+        "]");
   }
 };
 

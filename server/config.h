@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+
 #include "engine/engine.h"
 
 namespace tetrad {

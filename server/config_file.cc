@@ -2,14 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/config_file.h"
 
-#include <toml++/toml.h>
-
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 
+#include <toml++/toml.h>
+
 #include "absl/strings/str_cat.h"
+
 #include "server/status.h"
 
 namespace tetrad {

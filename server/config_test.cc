@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/config.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <filesystem>
 #include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 namespace tetrad {
 namespace {

@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+
 #include "engine/cpu_device.h"
 #include "engine/support/status_macros.h"
 #include "server/status.h"
@@ -22,9 +23,9 @@ absl::StatusOr<std::optional<cpu::InstructionSet>> ParseInstructionSet(const std
     const auto set = static_cast<cpu::InstructionSet>(i);
     if (text != cpu::Name(set)) continue;
     if (cpu::Supported(set)) return set;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "instruction set ", text, " is not available here; the best that is: ",
-        std::string(cpu::Name(cpu::BestInstructionSet()))));
+    return absl::FailedPreconditionError(
+        absl::StrCat("instruction set ", text, " is not available here; the best that is: ",
+                     std::string(cpu::Name(cpu::BestInstructionSet()))));
   }
   return absl::InvalidArgumentError(
       absl::StrCat("unknown instruction set '", ErrorText(text, 64), "'"));
@@ -50,9 +51,8 @@ absl::StatusOr<DeviceChoice> ChooseDevice(const Config& config) {
     return ChooseCpu(config, "auto: this build has no CUDA device, so the CPU computes");
   }
   if (absl::StartsWith(config.device, "cuda:")) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("device '", ErrorText(config.device, 64),
-                     "': this build has no CUDA device; it has: cpu"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "device '", ErrorText(config.device, 64), "': this build has no CUDA device; it has: cpu"));
   }
   return absl::InvalidArgumentError(absl::StrCat("unknown device '", ErrorText(config.device, 64),
                                                  "'; wanted auto, cpu, cuda:all or cuda:UUID"));

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+
 #include "engine/engine.h"
 #include "server/config.h"
 

@@ -42,11 +42,11 @@ class ExecuteCall final : public grpc::ServerUnaryReactor {
   // What the engine's callback may touch after the call itself is gone.
   struct Link {
     std::mutex mutex;
-    Phase phase = Phase::kSubmitting;           // guarded by mutex
-    bool cancelled = false;                     // guarded by mutex
-    ExecutionId execution{};                    // guarded by mutex
-    std::optional<Result> early;                // came while submitting; guarded by mutex
-    ExecuteCall* call = nullptr;                // valid while phase is not kEnded
+    Phase phase = Phase::kSubmitting;  // guarded by mutex
+    bool cancelled = false;            // guarded by mutex
+    ExecutionId execution{};           // guarded by mutex
+    std::optional<Result> early;       // came while submitting; guarded by mutex
+    ExecuteCall* call = nullptr;       // valid while phase is not kEnded
   };
 
   bool small() const {
@@ -129,7 +129,7 @@ void ExecuteCall::Submit() {
     std::lock_guard lock(link->mutex);
     link->execution = execution;
     cancel = link->cancelled && !link->early.has_value();
-    link->phase = cancel ? Phase::kEnded
+    link->phase = cancel                    ? Phase::kEnded
                   : link->early.has_value() ? Phase::kReplying
                                             : Phase::kRunning;
     // From here on a running call may end, and be gone, at any moment.

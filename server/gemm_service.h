@@ -6,8 +6,9 @@
 
 #include <atomic>
 
-#include "server/service_context.h"
 #include "tetrad/v1/gemm.grpc.pb.h"
+
+#include "server/service_context.h"
 
 namespace tetrad {
 

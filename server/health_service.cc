@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "grpcpp/support/server_callback.h"
+
 #include "server/status.h"
 
 namespace tetrad {

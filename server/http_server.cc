@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/http_server.h"
 
-#include <CivetServer.h>
-
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -11,7 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include <CivetServer.h>
+
 #include "absl/strings/str_cat.h"
+
 #include "engine/support/status_macros.h"
 #include "server/status.h"
 
@@ -92,10 +93,6 @@ HttpServer::~HttpServer() {
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const ListenAddress& address,
                                                               Pages pages) {
-  if (address.kind != ListenAddress::Kind::kTcp) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("HTTP is served on HOST:PORT only, not on ", address.ToString()));
-  }
   TETRAD_RETURN_IF_ERROR(CheckBindable(address));
   TETRAD_ASSIGN_OR_RETURN(const std::string numeric, NumericAddress(address));
   std::unique_ptr<HttpServer> http(new HttpServer(address, std::move(pages)));
@@ -109,8 +106,8 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const ListenAddres
     const std::vector<int> ports = http->server_->getListeningPorts();
     if (!ports.empty()) http->address_.port = ports.front();
   } catch (const std::exception& error) {
-    return absl::UnavailableError(absl::StrCat("cannot serve HTTP on ", address.ToString(), ": ",
-                                               ErrorText(error.what())));
+    return absl::UnavailableError(
+        absl::StrCat("cannot serve HTTP on ", address.ToString(), ": ", ErrorText(error.what())));
   }
   return http;
 }

@@ -13,6 +13,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
+
 #include "server/listen_address.h"
 
 class CivetServer;
@@ -26,7 +27,7 @@ class HttpServer {
     absl::AnyInvocable<bool() const> ready;
   };
 
-  // UNAVAILABLE says why the address cannot be bound.
+  // `address` is kTcp. UNAVAILABLE says why it cannot be bound.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const ListenAddress& address,
                                                            Pages pages);
   ~HttpServer();

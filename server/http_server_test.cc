@@ -2,14 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/http_server.h"
 
+#include <atomic>
+#include <chrono>
+#include <vector>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-
-#include <atomic>
-#include <chrono>
-#include <vector>
 
 #include "engine/support/unique_fd.h"
 

@@ -2,17 +2,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/listen_address.h"
 
-#include <arpa/inet.h>
-#include <netdb.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-
 #include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <memory>
 
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
 #include "absl/strings/str_cat.h"
+
 #include "engine/support/status_macros.h"
 #include "engine/support/unique_fd.h"
 #include "server/status.h"
@@ -37,8 +38,8 @@ absl::StatusOr<AddressList> Resolve(const ListenAddress& address) {
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE;
   addrinfo* list = nullptr;
-  const int error = ::getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(),
-                                  &hints, &list);
+  const int error =
+      ::getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &list);
   if (error != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat(address.ToString(), ": ", ::gai_strerror(error)));
@@ -63,8 +64,8 @@ absl::StatusOr<ListenAddress> ParseUnix(std::string_view text) {
     return Refuse(text, "has no absolute path");
   }
   if (address.path.size() > kMaxPath) {
-    return Refuse(text, absl::StrCat("has a path of ", address.path.size(), " bytes, limit ",
-                                     kMaxPath));
+    return Refuse(text,
+                  absl::StrCat("has a path of ", address.path.size(), " bytes, limit ", kMaxPath));
   }
   if (address.path.find('\0') != std::string::npos) return Refuse(text, "has a NUL in its path");
   return address;
@@ -137,17 +138,15 @@ absl::Status CheckBindable(const ListenAddress& address) {
     // As the server will bind it: connections that linger from an earlier run
     // do not matter, a listener does.
     const int one = 1;
-    if (!socket ||
-        ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) != 0 ||
+    if (!socket || ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) != 0 ||
         (entry->ai_family == AF_INET6 &&
          ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one)) != 0) ||
         ::bind(socket.get(), entry->ai_addr, entry->ai_addrlen) != 0 ||
         ::listen(socket.get(), 1) != 0) {
       const int error = errno;
-      return absl::UnavailableError(
-          absl::StrCat("cannot listen on ", address.ToString(), ": ",
-                       error == EADDRINUSE ? "another process listens there"
-                                           : std::strerror(error)));
+      return absl::UnavailableError(absl::StrCat(
+          "cannot listen on ", address.ToString(), ": ",
+          error == EADDRINUSE ? "another process listens there" : std::strerror(error)));
     }
   }
   return absl::OkStatus();
@@ -156,8 +155,8 @@ absl::Status CheckBindable(const ListenAddress& address) {
 absl::Status Connect(const ListenAddress& address) {
   TETRAD_ASSIGN_OR_RETURN(const AddressList list, Resolve(address));
   const UniqueFd socket(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket || (::connect(socket.get(), list->ai_addr, list->ai_addrlen) != 0 &&
-                  errno != EINPROGRESS)) {
+  if (!socket ||
+      (::connect(socket.get(), list->ai_addr, list->ai_addrlen) != 0 && errno != EINPROGRESS)) {
     return absl::UnavailableError(absl::StrCat(address.ToString(), ": ", std::strerror(errno)));
   }
   return absl::OkStatus();

@@ -19,8 +19,10 @@ TEST(ListenAddressTest, Parses) {
     std::string text, host, path;
     int port;
   } kCases[] = {
-      {"unix:/run/a.sock", "", "/run/a.sock", 0}, {"127.0.0.1:0", "127.0.0.1", "", 0},
-      {"localhost:65535", "localhost", "", 65535}, {"[::1]:80", "::1", "", 80},
+      {"unix:/run/a.sock", "", "/run/a.sock", 0},
+      {"127.0.0.1:0", "127.0.0.1", "", 0},
+      {"localhost:65535", "localhost", "", 65535},
+      {"[::1]:80", "::1", "", 80},
       {"0.0.0.0:1", "0.0.0.0", "", 1},
   };
   for (const auto& test : kCases) {

@@ -82,8 +82,8 @@ absl::Status LoadCall::Load(v1::LoadProgress& last) {
   const CheckpointSource source{request_.directory(), request_.pattern(), dialect};
   int64_t total_bytes = 0;
   absl::StatusOr<CheckpointWeights> loaded =
-      LoadCheckpoint(*service_.checkpoint_root, source, request_.name(),
-                     service_.engine.weights(), [&](int64_t done, int64_t total) {
+      LoadCheckpoint(*service_.checkpoint_root, source, request_.name(), service_.engine.weights(),
+                     [&](int64_t done, int64_t total) {
                        total_bytes = total;
                        return Observe(done, total);
                      });

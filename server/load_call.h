@@ -8,8 +8,9 @@
 
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
-#include "server/service_context.h"
 #include "tetrad/v1/weights.pb.h"
+
+#include "server/service_context.h"
 
 namespace tetrad {
 

@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/log.h"
 
+#include <atomic>
+#include <cstdio>
+
 #include <grpc/support/log.h>
 #include <spdlog/logger.h>
 #include <spdlog/sinks/stdout_sinks.h>
-
-#include <atomic>
-#include <cstdio>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -85,8 +85,7 @@ bool IsPlain(std::string_view text) {
   return true;
 }
 
-void AppendField(LogFormat format, std::string_view key, std::string_view value,
-                 std::string& out) {
+void AppendField(LogFormat format, std::string_view key, std::string_view value, std::string& out) {
   if (format == LogFormat::kJson) {
     out.append(out.empty() ? "{" : ",");
     AppendQuoted(key, out);
@@ -119,8 +118,8 @@ std::string FormatLogLine(LogFormat format, std::string_view time, std::string_v
 
 Log::Log(LogFormat format, LogLevel least)
     : format_(format),
-      logger_(std::make_shared<spdlog::logger>(
-          "tetradd", std::make_shared<spdlog::sinks::stderr_sink_mt>())) {
+      logger_(std::make_shared<spdlog::logger>("tetradd",
+                                               std::make_shared<spdlog::sinks::stderr_sink_mt>())) {
   logger_->set_pattern("%v");
   logger_->set_level(SpdlogLevel(least));
   logger_->set_error_handler([](const std::string&) {});
@@ -137,8 +136,8 @@ void Log::Write(LogLevel level, std::string_view event, std::initializer_list<Lo
   if (!logger_->should_log(SpdlogLevel(level))) return;
   const std::string time =
       absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(), absl::UTCTimeZone());
-  logger_->log(SpdlogLevel(level),
-               spdlog::string_view_t(FormatLogLine(format_, time, LevelName(level), event, fields)));
+  logger_->log(SpdlogLevel(level), spdlog::string_view_t(FormatLogLine(
+                                       format_, time, LevelName(level), event, fields)));
 }
 
 }  // namespace tetrad

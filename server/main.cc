@@ -3,12 +3,6 @@
 //
 // tetradd: configuration, start, signals, drain. Exit codes are those of
 // sysexits.h and are listed in docs/configuration.md.
-#include <poll.h>
-#include <signal.h>
-#include <sys/signalfd.h>
-#include <sysexits.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -19,12 +13,20 @@
 #include <thread>
 #include <vector>
 
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <sysexits.h>
+#include <unistd.h>
+
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+
 #include "engine/support/status_macros.h"
 #include "engine/support/unique_fd.h"
 #include "server/config.h"
 #include "server/device_choice.h"
+#include "server/listeners.h"
 #include "server/log.h"
 #include "server/server.h"
 #include "server/status.h"
@@ -55,9 +57,8 @@ class StopSignals {
   // The signal that came, 0 if none.
   int Take() const {
     signalfd_siginfo info{};
-    return ::read(fd_.get(), &info, sizeof(info)) == sizeof(info)
-               ? static_cast<int>(info.ssi_signo)
-               : 0;
+    return ::read(fd_.get(), &info, sizeof(info)) == sizeof(info) ? static_cast<int>(info.ssi_signo)
+                                                                  : 0;
   }
 
  private:
@@ -150,6 +151,8 @@ int Serve(const Config& config) {
   log.Info("starting", {{"version", std::string(version.version)},
                         {"commit", std::string(version.commit)},
                         {"pid", std::to_string(::getpid())}});
+  absl::StatusOr<Listeners> listeners = Listeners::Claim(config);
+  if (!listeners.ok()) return Fail(listeners.status(), log);
   absl::StatusOr<DeviceChoice> choice = ChooseDevice(config);
   if (!choice.ok()) return Fail(choice.status(), log);
   auto engine = Engine::Create(std::move(choice->factory), ToEngineOptions(config));
@@ -162,7 +165,7 @@ int Serve(const Config& config) {
                       {"kernel", device.kernels.empty() ? "" : device.kernels.front().name},
                       {"units", std::to_string(device.ctas)},
                       {"memory_bytes", std::to_string(device.memory_bytes)}});
-  auto server = Server::Start(config, **engine, log);
+  auto server = Server::Start(config, *std::move(listeners), **engine, log);
   if (!server.ok()) return Fail(server.status(), log);
   log.Info("ready", {{"grpc", absl::StrJoin((*server)->grpc_addresses(), ",")},
                      {"http", (*server)->http_address()}});

@@ -54,9 +54,9 @@ struct Level {
 
 std::string_view MethodName(Method method) {
   static constexpr std::array<std::string_view, kMethods> kNames = {
-      "tetrad.v1.Weights/Upload", "tetrad.v1.Weights/Load",  "tetrad.v1.Weights/Seal",
-      "tetrad.v1.Weights/List",   "tetrad.v1.Weights/Drop",  "tetrad.v1.Gemm/Prepare",
-      "tetrad.v1.Gemm/Execute",   "tetrad.v1.Gemm/Release",  "tetrad.v1.Status/GetStatus"};
+      "tetrad.v1.Weights/Upload", "tetrad.v1.Weights/Load", "tetrad.v1.Weights/Seal",
+      "tetrad.v1.Weights/List",   "tetrad.v1.Weights/Drop", "tetrad.v1.Gemm/Prepare",
+      "tetrad.v1.Gemm/Execute",   "tetrad.v1.Gemm/Release", "tetrad.v1.Status/GetStatus"};
   return kNames[static_cast<size_t>(method)];
 }
 
@@ -70,8 +70,7 @@ void Metrics::CallEnded(Method method, grpc::StatusCode code, int64_t nanosecond
   const size_t index = std::min(static_cast<size_t>(code), kCodes - 1);
   counts.ended[index].fetch_add(1, std::memory_order_relaxed);
   counts.in_flight.fetch_sub(1, std::memory_order_relaxed);
-  counts.received_bytes.fetch_add(static_cast<uint64_t>(received_bytes),
-                                  std::memory_order_relaxed);
+  counts.received_bytes.fetch_add(static_cast<uint64_t>(received_bytes), std::memory_order_relaxed);
   counts.sent_bytes.fetch_add(static_cast<uint64_t>(sent_bytes), std::memory_order_relaxed);
   counts.seconds.Observe(nanoseconds);
 }
@@ -105,17 +104,22 @@ std::vector<MetricFamily> Metrics::Collect(const Levels& levels, const DeviceLim
                       MetricType::Gauge,
                       {Gauge(1, {{"uuid", device.uuid}, {"capability", device.capability}})}});
 
-  MetricFamily requests{"tetrad_requests_total", "RPCs ended, by method and gRPC status code.",
-                        MetricType::Counter, {}};
-  MetricFamily in_flight{"tetrad_requests_in_flight", "RPCs begun and not ended.",
-                         MetricType::Gauge, {}};
-  MetricFamily received{"tetrad_received_bytes_total", "Bytes of messages received in RPCs ended.",
-                        MetricType::Counter, {}};
-  MetricFamily sent{"tetrad_sent_bytes_total", "Bytes of messages sent in RPCs ended.",
-                    MetricType::Counter, {}};
+  MetricFamily requests{"tetrad_requests_total",
+                        "RPCs ended, by method and gRPC status code.",
+                        MetricType::Counter,
+                        {}};
+  MetricFamily in_flight{
+      "tetrad_requests_in_flight", "RPCs begun and not ended.", MetricType::Gauge, {}};
+  MetricFamily received{"tetrad_received_bytes_total",
+                        "Bytes of messages received in RPCs ended.",
+                        MetricType::Counter,
+                        {}};
+  MetricFamily sent{
+      "tetrad_sent_bytes_total", "Bytes of messages sent in RPCs ended.", MetricType::Counter, {}};
   MetricFamily seconds{"tetrad_request_seconds",
                        "Time from the arrival of an RPC until its reply was handed to the network.",
-                       MetricType::Histogram, {}};
+                       MetricType::Histogram,
+                       {}};
   for (size_t m = 0; m < kMethods; ++m) {
     const MethodCounts& counts = methods_[m];
     for (size_t code = 0; code < kCodes; ++code) {
@@ -125,9 +129,8 @@ std::vector<MetricFamily> Metrics::Collect(const Levels& levels, const DeviceLim
       labels.push_back({"code", std::string(CodeName(static_cast<grpc::StatusCode>(code)))});
       requests.metric.push_back(Counter(static_cast<double>(ended), std::move(labels)));
     }
-    in_flight.metric.push_back(
-        Gauge(static_cast<double>(counts.in_flight.load(std::memory_order_relaxed)),
-              MethodLabel(m)));
+    in_flight.metric.push_back(Gauge(
+        static_cast<double>(counts.in_flight.load(std::memory_order_relaxed)), MethodLabel(m)));
     received.metric.push_back(
         Counter(static_cast<double>(Read(counts.received_bytes)), MethodLabel(m)));
     sent.metric.push_back(Counter(static_cast<double>(Read(counts.sent_bytes)), MethodLabel(m)));
@@ -137,17 +140,24 @@ std::vector<MetricFamily> Metrics::Collect(const Levels& levels, const DeviceLim
     families.push_back(std::move(*family));
   }
 
-  families.push_back({"tetrad_queue_seconds", "Time of a launch from admission to the device.",
-                      MetricType::Histogram, {Histogram(queue_seconds_)}});
-  families.push_back({"tetrad_launch_seconds", "Time to hand a launch to the device.",
-                      MetricType::Histogram, {Histogram(launch_seconds_)}});
-  families.push_back({"tetrad_device_seconds", "Time of a launch on the device.",
-                      MetricType::Histogram, {Histogram(device_seconds_)}});
+  families.push_back({"tetrad_queue_seconds",
+                      "Time of a launch from admission to the device.",
+                      MetricType::Histogram,
+                      {Histogram(queue_seconds_)}});
+  families.push_back({"tetrad_launch_seconds",
+                      "Time to hand a launch to the device.",
+                      MetricType::Histogram,
+                      {Histogram(launch_seconds_)}});
+  families.push_back({"tetrad_device_seconds",
+                      "Time of a launch on the device.",
+                      MetricType::Histogram,
+                      {Histogram(device_seconds_)}});
 
   MetricFamily executions{"tetrad_executions_total",
                           "Launches completed, by weights name; names beyond the first 64 are "
                           "\"other\".",
-                          MetricType::Counter, {}};
+                          MetricType::Counter,
+                          {}};
   {
     std::lock_guard lock(mutex_);
     for (const auto& [name, count] : executions_) {
@@ -195,11 +205,11 @@ std::vector<MetricFamily> Metrics::Collect(const Levels& levels, const DeviceLim
        number(engine.weights_versions)},
   };
   for (const Level& level : kLevels) {
-    families.push_back({level.name,
-                        level.help,
-                        level.type,
-                        {level.type == MetricType::Counter ? Counter(level.value)
-                                                           : Gauge(level.value)}});
+    families.push_back(
+        {level.name,
+         level.help,
+         level.type,
+         {level.type == MetricType::Counter ? Counter(level.value) : Gauge(level.value)}});
   }
   AppendProcessMetrics(families);
   return families;

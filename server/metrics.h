@@ -18,9 +18,10 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/engine.h"
 #include "grpcpp/support/status.h"
 #include "prometheus/metric_family.h"
+
+#include "engine/engine.h"
 #include "server/seconds_histogram.h"
 
 namespace tetrad {

@@ -2,12 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/metrics.h"
 
+#include <set>
+#include <thread>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <prometheus/text_serializer.h>
 
-#include <set>
-#include <thread>
+#include "absl/strings/str_cat.h"
 
 namespace tetrad {
 namespace {
@@ -20,7 +22,7 @@ std::string Page(const Metrics& metrics) {
 
 TEST(SecondsHistogramTest, BoundsAreInclusiveAndPrintedAsWritten) {
   SecondsHistogram histogram;
-  histogram.Observe(2'000);           // exactly the first bound
+  histogram.Observe(2'000);  // exactly the first bound
   histogram.Observe(2'001);
   histogram.Observe(51'000'000'000);  // beyond the last
   const auto collected = histogram.Collect();
@@ -73,7 +75,7 @@ TEST(MetricsTest, CallsAreCountedByMethodAndCode) {
 
 TEST(MetricsTest, WeightsLabelsAreBounded) {
   Metrics metrics;
-  for (int i = 0; i < 1000; ++i) metrics.Executed({}, "w" + std::to_string(i) + "@1");
+  for (int i = 0; i < 1000; ++i) metrics.Executed({}, absl::StrCat("w", i, "@1"));
   metrics.Executed({}, "w0@2");  // another version, the same name
   const std::string page = Page(metrics);
   EXPECT_THAT(page, HasSubstr("tetrad_executions_total{weights=\"w0\"} 2\n"));

@@ -2,14 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/process_metrics.h"
 
-#include <dirent.h>
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <fstream>
 #include <optional>
 #include <sstream>
 #include <string>
+
+#include <dirent.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 namespace tetrad {
 namespace {

@@ -23,14 +23,13 @@ namespace tetrad {
 class SecondsHistogram {
  public:
   // Literals, because computed bounds would print as 9.999999999999999e-06.
-  static constexpr std::array<double, 23> kBounds = {
-      2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2,
-      2e-2, 5e-2, 0.1,  0.2,  0.5,  1,    2,    5,    10,   20,   50};
+  static constexpr std::array<double, 23> kBounds = {2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4,
+                                                     1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1,  0.2,
+                                                     0.5,  1,    2,    5,    10,   20,   50};
 
   void Observe(int64_t nanoseconds) {
-    const double seconds = static_cast<double>(nanoseconds) * 1e-9;
-    const auto bound = std::lower_bound(kBounds.begin(), kBounds.end(), seconds);
-    counts_[static_cast<size_t>(bound - kBounds.begin())].fetch_add(1, std::memory_order_relaxed);
+    const auto bound = std::lower_bound(kBoundsNs.begin(), kBoundsNs.end(), nanoseconds);
+    counts_[static_cast<size_t>(bound - kBoundsNs.begin())].fetch_add(1, std::memory_order_relaxed);
     sum_ns_.fetch_add(nanoseconds, std::memory_order_relaxed);
   }
 
@@ -50,6 +49,15 @@ class SecondsHistogram {
   }
 
  private:
+  // Compared as whole numbers, so that a duration on a bound is below it.
+  static constexpr auto kBoundsNs = [] {
+    std::array<int64_t, kBounds.size()> bounds{};
+    for (size_t i = 0; i < bounds.size(); ++i) {
+      bounds[i] = static_cast<int64_t>(kBounds[i] * 1e9 + 0.5);
+    }
+    return bounds;
+  }();
+
   std::array<std::atomic<uint64_t>, kBounds.size() + 1> counts_{};
   std::atomic<int64_t> sum_ns_{0};
 };

@@ -2,6 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/server.h"
 
+#include <algorithm>
+#include <optional>
+#include <utility>
+
 #include <grpc/grpc.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/resource_quota.h>
@@ -10,22 +14,18 @@
 #include <prometheus/text_serializer.h>
 #include <sys/stat.h>
 
-#include <algorithm>
-#include <optional>
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+
 #include "engine/checkpoint/root.h"
 #include "engine/support/status_macros.h"
 #include "server/call_gate.h"
 #include "server/gemm_service.h"
 #include "server/health_service.h"
 #include "server/http_server.h"
-#include "server/listen_address.h"
+#include "server/listeners.h"
 #include "server/metrics.h"
 #include "server/service_context.h"
-#include "server/socket_lock.h"
 #include "server/status_service.h"
 #include "server/weights_service.h"
 #include "server/worker_pool.h"
@@ -71,16 +71,16 @@ class PrivateFiles {
 
 class Server::Impl {
  public:
-  Impl(const Config& config, Engine& engine, Log& log)
+  Impl(const Config& config, Listeners listeners, Engine& engine, Log& log)
       : config_(config),
+        listeners_(std::move(listeners)),
         engine_(engine),
         work_("tetrad-work", kWorkThreads, kWorkQueue),
         replies_("tetrad-reply", kReplyThreads,
-                 static_cast<size_t>(config.queue_depth +
-                                     engine.device_limits().max_in_flight)),
+                 static_cast<size_t>(config.queue_depth + engine.device_limits().max_in_flight)),
         loads_("tetrad-load", kLoadThreads, kLoadQueue),
-        context_{config,   engine, metrics_, gate_, log, checkpoint_root_, work_,
-                 replies_, loads_, absl::Now()} {}
+        context_{config,           engine, metrics_, gate_,  log,
+                 checkpoint_root_, work_,  replies_, loads_, absl::Now()} {}
 
   absl::Status Start();
   void Shutdown(absl::Duration grace);
@@ -97,6 +97,7 @@ class Server::Impl {
   std::string MetricsPage() const;
 
   const Config& config_;
+  Listeners listeners_;
   Engine& engine_;
   std::optional<Root> checkpoint_root_;
   Metrics metrics_;
@@ -110,7 +111,6 @@ class Server::Impl {
   GemmService gemm_{context_};
   WeightsService weights_{context_};
   StatusService status_{context_};
-  std::vector<SocketLock> locks_;
   std::unique_ptr<grpc::Server> grpc_;
   std::unique_ptr<HttpServer> http_;
 };
@@ -126,8 +126,8 @@ absl::Status Server::Impl::Start() {
 }
 
 void Server::Impl::SetArguments(grpc::ServerBuilder& builder) const {
-  const auto message_limit = static_cast<int>(
-      std::min<int64_t>(config_.max_inline_bytes + kMessageSlackBytes, INT32_MAX));
+  const auto message_limit =
+      static_cast<int>(std::min<int64_t>(config_.max_inline_bytes + kMessageSlackBytes, INT32_MAX));
   builder.SetMaxReceiveMessageSize(message_limit);
   builder.SetMaxSendMessageSize(message_limit);
   // Off: with it, two daemons could listen on one port, each getting some calls.
@@ -144,24 +144,17 @@ void Server::Impl::SetArguments(grpc::ServerBuilder& builder) const {
 }
 
 absl::Status Server::Impl::StartGrpc() {
+  // Never given back: the last user of the library would wait for its threads,
+  // one of which may sleep in a poll of ten seconds. They end with the process.
+  grpc_init();
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   SetArguments(builder);
-  std::vector<ListenAddress> addresses;
-  std::vector<int> ports(config_.listen.size(), 0);
-  for (size_t i = 0; i < config_.listen.size(); ++i) {
-    TETRAD_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(config_.listen[i]));
-    if (address.kind == ListenAddress::Kind::kUnix) {
-      TETRAD_ASSIGN_OR_RETURN(SocketLock lock, SocketLock::Acquire(address.path));
-      locks_.push_back(std::move(lock));
-    } else {
-      TETRAD_RETURN_IF_ERROR(CheckExposure(address, config_.insecure_listen));
-      TETRAD_RETURN_IF_ERROR(CheckBindable(address));
-    }
-    builder.AddListeningPort(address.ToString(), grpc::InsecureServerCredentials(), &ports[i]);
-    addresses.push_back(address);
+  std::vector<ListenAddress>& addresses = listeners_.grpc;
+  std::vector<int> ports(addresses.size(), 0);
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    builder.AddListeningPort(addresses[i].ToString(), grpc::InsecureServerCredentials(), &ports[i]);
   }
-  if (addresses.empty()) return absl::InvalidArgumentError("no listen address is set");
   builder.RegisterService(&health_);
   builder.RegisterService(&gemm_);
   builder.RegisterService(&weights_);
@@ -183,14 +176,10 @@ absl::Status Server::Impl::StartGrpc() {
 }
 
 absl::Status Server::Impl::StartHttp() {
-  if (config_.http == "off") return absl::OkStatus();
-  TETRAD_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(config_.http));
-  if (address.kind == ListenAddress::Kind::kTcp) {
-    TETRAD_RETURN_IF_ERROR(CheckExposure(address, config_.insecure_listen));
-  }
+  if (!listeners_.http.has_value()) return absl::OkStatus();
   TETRAD_ASSIGN_OR_RETURN(
-      http_, HttpServer::Start(address, {.metrics = [this] { return MetricsPage(); },
-                                         .ready = [this] { return !gate_.closing(); }}));
+      http_, HttpServer::Start(*listeners_.http, {.metrics = [this] { return MetricsPage(); },
+                                                  .ready = [this] { return !gate_.closing(); }}));
   http_address = http_->address().ToString();
   return absl::OkStatus();
 }
@@ -200,8 +189,7 @@ std::string Server::Impl::MetricsPage() const {
                                .plan_capacity = config_.plan_capacity,
                                .staging_limit_bytes = config_.staging_bytes,
                                .serving = !gate_.closing()};
-  return prometheus::TextSerializer().Serialize(
-      metrics_.Collect(levels, engine_.device_limits()));
+  return prometheus::TextSerializer().Serialize(metrics_.Collect(levels, engine_.device_limits()));
 }
 
 void Server::Impl::Shutdown(absl::Duration grace) {
@@ -217,9 +205,10 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Server::~Server() { Shutdown(absl::ZeroDuration()); }
 
-absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, Engine& engine,
-                                                      Log& log) {
-  std::unique_ptr<Server> server(new Server(std::make_unique<Impl>(config, engine, log)));
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, Listeners listeners,
+                                                      Engine& engine, Log& log) {
+  std::unique_ptr<Server> server(
+      new Server(std::make_unique<Impl>(config, std::move(listeners), engine, log)));
   TETRAD_RETURN_IF_ERROR(server->impl_->Start());
   return server;
 }

@@ -19,8 +19,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+
 #include "engine/engine.h"
 #include "server/config.h"
+#include "server/listeners.h"
 #include "server/log.h"
 
 namespace tetrad {
@@ -28,8 +30,8 @@ namespace tetrad {
 class Server {
  public:
   // Errors name the address that could not be served, and why.
-  static absl::StatusOr<std::unique_ptr<Server>> Start(const Config& config, Engine& engine,
-                                                       Log& log);
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const Config& config, Listeners listeners,
+                                                       Engine& engine, Log& log);
   ~Server();
 
   // As bound: port 0 is replaced by the port taken.

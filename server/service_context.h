@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "absl/time/time.h"
+
 #include "engine/checkpoint/root.h"
 #include "engine/engine.h"
 #include "server/call_gate.h"

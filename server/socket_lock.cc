@@ -2,6 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/socket_lock.h"
 
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/socket.h>
@@ -9,12 +14,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cctype>
-#include <cerrno>
-#include <cstring>
-
 #include "absl/strings/str_cat.h"
+
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -78,8 +79,8 @@ absl::StatusOr<SocketLock> SocketLock::Acquire(const std::string& socket_path) {
   const std::string pid = std::to_string(::getpid());
   if (::ftruncate(lock.get(), 0) != 0 ||
       ::pwrite(lock.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
-    return InUse(socket_path, absl::StrCat("the lock file ", lock_path, " cannot be written: ",
-                                           std::strerror(errno)));
+    return InUse(socket_path, absl::StrCat("the lock file ", lock_path,
+                                           " cannot be written: ", std::strerror(errno)));
   }
   TETRAD_RETURN_IF_ERROR(RemoveLeftover(socket_path));
   return SocketLock(std::move(lock));

@@ -16,6 +16,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+
 #include "engine/support/unique_fd.h"
 
 namespace tetrad {

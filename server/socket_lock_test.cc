@@ -2,14 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/socket_lock.h"
 
+#include <filesystem>
+#include <fstream>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 
 namespace tetrad {
 namespace {
@@ -43,9 +43,9 @@ TEST_F(SocketLockTest, OneHolderAtATime) {
     ASSERT_TRUE(first.ok()) << first.status();
     const auto second = SocketLock::Acquire(path_);
     EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
-    EXPECT_THAT(std::string(second.status().message()),
-                HasSubstr("unix:" + path_ + ": a running daemon, process " +
-                          std::to_string(::getpid())));
+    EXPECT_THAT(
+        std::string(second.status().message()),
+        HasSubstr("unix:" + path_ + ": a running daemon, process " + std::to_string(::getpid())));
   }
   EXPECT_TRUE(SocketLock::Acquire(path_).ok());
 }

@@ -3,6 +3,7 @@
 #include "server/status_service.h"
 
 #include "absl/time/clock.h"
+
 #include "server/unary_call.h"
 #include "server/version.h"
 

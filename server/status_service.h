@@ -4,8 +4,9 @@
 // tetrad.v1.Status: what the daemon is and how full it is.
 #pragma once
 
-#include "server/service_context.h"
 #include "tetrad/v1/status.grpc.pb.h"
+
+#include "server/service_context.h"
 
 namespace tetrad {
 

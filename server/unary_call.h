@@ -7,14 +7,15 @@
 // The returned reactor owns itself; the RPC library ends it with OnDone().
 #pragma once
 
-#include <google/protobuf/message.h>
-
 #include <string>
+
+#include <google/protobuf/message.h>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
+
 #include "server/call.h"
 
 namespace tetrad {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
 #include "engine/support/status_macros.h"
 #include "server/call.h"
 #include "server/codec.h"

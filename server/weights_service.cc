@@ -3,6 +3,7 @@
 #include "server/weights_service.h"
 
 #include "absl/strings/str_cat.h"
+
 #include "engine/support/status_macros.h"
 #include "server/codec.h"
 #include "server/load_call.h"
@@ -28,9 +29,8 @@ grpc::ServerUnaryReactor* WeightsService::Seal(grpc::CallbackServerContext* cont
       service_, Method::kSeal, *context, {request, response},
       [this, request, response](const std::string& client) -> absl::Status {
         TETRAD_RETURN_IF_ERROR(ValidateReference("name", request->name()));
-        TETRAD_ASSIGN_OR_RETURN(
-            const WeightsInfo info,
-            service_.engine.weights().Seal(request->name(), request->version()));
+        TETRAD_ASSIGN_OR_RETURN(const WeightsInfo info, service_.engine.weights().Seal(
+                                                            request->name(), request->version()));
         ToProto(info, *response->mutable_weights());
         service_.log.Info("weights sealed", {{"client", client},
                                              {"name", info.spec.name},
@@ -54,18 +54,18 @@ grpc::ServerUnaryReactor* WeightsService::List(grpc::CallbackServerContext* cont
 grpc::ServerUnaryReactor* WeightsService::Drop(grpc::CallbackServerContext* context,
                                                const v1::DropRequest* request,
                                                v1::DropResponse* response) {
-  return AnswerLater(
-      service_, Method::kDrop, *context, {request, response},
-      [this, request, response](const std::string& client) -> absl::Status {
-        TETRAD_RETURN_IF_ERROR(ValidateReference("weights", request->weights()));
-        TETRAD_ASSIGN_OR_RETURN(const int dropped,
-                                service_.engine.weights().Drop(request->weights()));
-        response->set_dropped(dropped);
-        service_.log.Info("weights dropped", {{"client", client},
-                                              {"weights", request->weights()},
-                                              {"versions", std::to_string(dropped)}});
-        return absl::OkStatus();
-      });
+  return AnswerLater(service_, Method::kDrop, *context, {request, response},
+                     [this, request, response](const std::string& client) -> absl::Status {
+                       TETRAD_RETURN_IF_ERROR(ValidateReference("weights", request->weights()));
+                       TETRAD_ASSIGN_OR_RETURN(const int dropped,
+                                               service_.engine.weights().Drop(request->weights()));
+                       response->set_dropped(dropped);
+                       service_.log.Info("weights dropped",
+                                         {{"client", client},
+                                          {"weights", request->weights()},
+                                          {"versions", std::to_string(dropped)}});
+                       return absl::OkStatus();
+                     });
 }
 
 }  // namespace tetrad

@@ -4,8 +4,9 @@
 // tetrad.v1.Weights: registers, lists and drops weights.
 #pragma once
 
-#include "server/service_context.h"
 #include "tetrad/v1/weights.grpc.pb.h"
+
+#include "server/service_context.h"
 
 namespace tetrad {
 

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/worker_pool.h"
 
-#include <pthread.h>
-
 #include <utility>
+
+#include <pthread.h>
 
 namespace tetrad {
 

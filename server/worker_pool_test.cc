@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/worker_pool.h"
 
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <latch>
 #include <memory>
+
+#include <gtest/gtest.h>
 
 namespace tetrad {
 namespace {

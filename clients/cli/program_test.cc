@@ -117,7 +117,7 @@ TEST_F(ProgramTest, RunMeasuresEveryKindOfSignature) {
     EXPECT_EQ(json["repeats"], 3);
     EXPECT_EQ(json["share"], 0.25);
     EXPECT_EQ(json["timings_us"]["device"]["median"], 8);
-    EXPECT_GT(json["timings_us"]["round trip"]["min"], 0);
+    EXPECT_GT(json["timings_us"]["round_trip"]["min"], 0);
   }
   EXPECT_EQ(daemon_.executions(), 5 * 6);
   EXPECT_THAT(OnDaemon("run -w w --m 1,1").out, HasSubstr("floor 2.000 us, share 0.250"));

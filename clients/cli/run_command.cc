@@ -24,7 +24,8 @@ constexpr int kLeastScale = 0x28;
 constexpr int kMostScale = 0x3F;
 
 struct Sample {
-  const char* name;
+  const char* title;
+  const char* key;  // in JSON
   std::vector<double> us;
 };
 
@@ -93,8 +94,11 @@ absl::StatusOr<v1::ExecuteRequest> MakeRequest(const RunCommand& command,
 }
 
 struct Measured {
-  std::array<Sample, 5> samples = {
-      {{"queued", {}}, {"launch", {}}, {"device", {}}, {"total", {}}, {"round trip", {}}}};
+  std::array<Sample, 5> samples = {{{"queued", "queued", {}},
+                                    {"launch", "launch", {}},
+                                    {"device", "device", {}},
+                                    {"total", "total", {}},
+                                    {"round trip", "round_trip", {}}}};
   std::vector<double> shares;
   v1::ExecuteResponse last;
 };
@@ -130,7 +134,7 @@ void Print(const Output& output, const RunCommand& command, const Measured& meas
     nlohmann::json timings;
     for (const Sample& sample : measured.samples) {
       const auto [least, most] = std::minmax_element(sample.us.begin(), sample.us.end());
-      timings[sample.name] = {{"min", *least}, {"median", Median(sample.us)}, {"max", *most}};
+      timings[sample.key] = {{"min", *least}, {"median", Median(sample.us)}, {"max", *most}};
     }
     output.PrintJson({{"weights", last.weights()},
                       {"kernel", last.kernel()},
@@ -145,7 +149,7 @@ void Print(const Output& output, const RunCommand& command, const Measured& meas
   for (const Sample& sample : measured.samples) {
     const auto [least, most] = std::minmax_element(sample.us.begin(), sample.us.end());
     table.AddRow(
-        {sample.name, FormatNumber(Median(sample.us)), FormatNumber(*least), FormatNumber(*most)});
+        {sample.title, FormatNumber(Median(sample.us)), FormatNumber(*least), FormatNumber(*most)});
   }
   output.PrintText(absl::StrCat(last.weights(), " on ", last.kernel(), ", ", command.repeats,
                                 " runs\n", table.Render(), "floor ", FormatNumber(last.floor_us()),

@@ -2,6 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/e2e/daemon.h"
 
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -11,18 +17,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "engine/support/unique_fd.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
+
+#include "engine/support/unique_fd.h"
 
 namespace tetrad::e2e {
 namespace {
@@ -93,11 +94,10 @@ TemporaryFolder::~TemporaryFolder() { std::filesystem::remove_all(path_); }
 Daemon::Daemon(const std::vector<std::string>& flags) : flags_(flags) { Start(); }
 
 void Daemon::Start() {
-  std::vector<std::string> arguments = {"--device",      "cpu",
-                                        "--listen",      socket(),
-                                        "--listen",      "127.0.0.1:0",
-                                        "--http",        "127.0.0.1:0",
-                                        "--lame-duck-seconds", "0"};
+  std::vector<std::string> arguments = {"--device", "cpu",         "--listen",
+                                        socket(),   "--listen",    "127.0.0.1:0",
+                                        "--http",   "127.0.0.1:0", "--lame-duck-seconds",
+                                        "0"};
   // A flag given twice is an error, so those of the test replace ours.
   for (const std::string& flag : flags_) {
     const auto mine = std::ranges::find(arguments, flag);

@@ -8,12 +8,12 @@
 // left. For one thread.
 #pragma once
 
-#include <sys/types.h>
-
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include <sys/types.h>
 
 #include "absl/time/time.h"
 #include "grpc/health/v1/health.grpc.pb.h"

@@ -2,15 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // SIGTERM: what is running ends, what is new is refused, nothing holds the exit.
+#include <chrono>
+#include <thread>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <chrono>
-#include <thread>
-
 #include "absl/time/clock.h"
 #include "grpcpp/client_context.h"
+
 #include "tests/e2e/gemm_client.h"
 
 namespace tetrad::e2e {

@@ -2,11 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Results over the wire: every element has the reference's bits.
-#include <gtest/gtest.h>
-
 #include <set>
 
+#include <gtest/gtest.h>
+
 #include "grpcpp/client_context.h"
+
 #include "tests/e2e/gemm_client.h"
 
 namespace tetrad::e2e {
@@ -42,7 +43,8 @@ TEST_F(ExecuteTest, ContestShapesInEveryType) {
 }
 
 TEST_F(ExecuteTest, LayoutsFormsRowScalesAndEmptyGroups) {
-  const GroupShape kSeparate[] = {{5, 24, 96}, {0, 8, 32}, {130, 40, 160}, {1, 129, 64}, {0, 1, 32}};
+  const GroupShape kSeparate[] = {
+      {5, 24, 96}, {0, 8, 32}, {130, 40, 160}, {1, 129, 64}, {0, 1, 32}};
   const auto kStacked = GroupsOf(72, 96, 3, 0, 131, 1, 0);
   uint64_t seed = 100;
   for (const bool stacked : {false, true}) {
@@ -59,9 +61,9 @@ TEST_F(ExecuteTest, LayoutsFormsRowScalesAndEmptyGroups) {
           options.types.c_type = OutputType::kFp32;
           options.row_scales = row_scales;
           options.seed = ++seed;
-          SCOPED_TRACE(::testing::Message() << "stacked=" << stacked << " blocked=" << blocked
-                                            << " column_major=" << column_major
-                                            << " row_scales=" << row_scales);
+          SCOPED_TRACE(::testing::Message()
+                       << "stacked=" << stacked << " blocked=" << blocked
+                       << " column_major=" << column_major << " row_scales=" << row_scales);
           const std::span<const GroupShape> shapes =
               stacked ? std::span<const GroupShape>(kStacked) : std::span(kSeparate);
           const Operands operands(shapes, options);
@@ -140,9 +142,9 @@ TEST_F(ExecuteTest, CountsAreReadAtEachLaunch) {
       live[g].m = counts[g];
       live[g].c = response.mutable_output()->data() + g * kRows * 56 * 2;
       // Rows beyond the live ones are zero, whatever an earlier request left.
-      const std::string dead = response.output().substr(
-          (g * kRows + static_cast<size_t>(counts[g])) * 56 * 2,
-          static_cast<size_t>(kRows - counts[g]) * 56 * 2);
+      const std::string dead =
+          response.output().substr((g * kRows + static_cast<size_t>(counts[g])) * 56 * 2,
+                                   static_cast<size_t>(kRows - counts[g]) * 56 * 2);
       EXPECT_EQ(dead.find_first_not_of('\0'), std::string::npos) << "group " << g;
     }
     const Verdict verdict = Verify(operands.types(), live, {});

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/e2e/gemm_client.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstring>
+
+#include <gtest/gtest.h>
 
 #include "grpcpp/client_context.h"
 
@@ -80,7 +80,8 @@ v1::Signature SignatureOf(const Operands& operands, const std::string& weights) 
   const ProblemTypes& types = operands.types();
   v1::Signature signature;
   signature.set_weights(weights);
-  signature.set_activation_type(static_cast<v1::ActivationType>(static_cast<int>(types.a_type) + 1));
+  signature.set_activation_type(
+      static_cast<v1::ActivationType>(static_cast<int>(types.a_type) + 1));
   signature.set_output_type(static_cast<v1::OutputType>(static_cast<int>(types.c_type) + 1));
   signature.set_activation_scale_layout(ToProto(types.a_scale_layout));
   signature.set_output_layout(types.c_layout == OutputLayout::kColumnMajor

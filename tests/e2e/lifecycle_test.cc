@@ -2,15 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Starting, being the only one, being found: listeners, health, reflection.
+#include <filesystem>
+
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
 
-#include <filesystem>
-
 #include "grpcpp/client_context.h"
+
 #include "tests/e2e/gemm_client.h"
 
 namespace tetrad::e2e {
@@ -82,9 +83,15 @@ TEST(LifecycleTest, WrongConfigurationsEndWithTheirCode) {
   } kCases[] = {
       {{"--no-such-flag"}, kUsage, "--no-such-flag"},
       {{"--threads", "many"}, kUsage, "--threads"},
-      {{"--device", "tpu"}, kUsage, "unknown device 'tpu'"},
-      {{"--device", "cuda:all"}, kUnavailable, "no CUDA device"},
-      {{"--device", "cuda:GPU-1"}, kUnavailable, "no CUDA device"},
+      {{"--device", "tpu", "--listen", "127.0.0.1:0", "--http", "off"},
+       kUsage,
+       "unknown device 'tpu'"},
+      {{"--device", "cuda:all", "--listen", "127.0.0.1:0", "--http", "off"},
+       kUnavailable,
+       "no CUDA device"},
+      {{"--device", "cuda:GPU-1", "--listen", "127.0.0.1:0", "--http", "off"},
+       kUnavailable,
+       "no CUDA device"},
       {{"--device", "cpu", "--listen", "nowhere"}, kUsage, "'nowhere'"},
       {{"--device", "cpu", "--listen", "0.0.0.0:0"}, kUnavailable, "--insecure-listen"},
       {{"--device", "cpu", "--listen", "unix:/no/such/folder/s"}, kUnavailable, "/no/such/folder"},
@@ -103,9 +110,8 @@ TEST(LifecycleTest, WrongConfigurationsEndWithTheirCode) {
 TEST(LifecycleTest, BeyondLoopbackOnlyWithConsent) {
   const TemporaryFolder folder;
   Daemon daemon({"--insecure-listen"});
-  const ProcessResult refused =
-      RunTetradd({"--device", "cpu", "--listen", "unix:" + folder.path() + "/s", "--http",
-                  "0.0.0.0:0"});
+  const ProcessResult refused = RunTetradd(
+      {"--device", "cpu", "--listen", "unix:" + folder.path() + "/s", "--http", "0.0.0.0:0"});
   EXPECT_EQ(refused.exit_code, kUnavailable);
   EXPECT_THAT(refused.output, HasSubstr("--insecure-listen"));
 }

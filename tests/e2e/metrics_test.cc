@@ -3,18 +3,20 @@
 //
 // The metrics page of a daemon under load: valid, consistent, and counting
 // what happened.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <map>
 #include <thread>
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "grpcpp/client_context.h"
+
 #include "tests/e2e/gemm_client.h"
 
 namespace tetrad::e2e {
@@ -117,9 +119,8 @@ TEST(MetricsTest, ConsistentUnderLoadAndNothingFalls) {
   EXPECT_GT(executed, 10);
   const Page page = Scrape(daemon);
   const double total = executed;
-  EXPECT_EQ(
-      page.values.at("tetrad_requests_total{method=\"tetrad.v1.Gemm/Execute\",code=\"OK\"}"),
-      total);
+  EXPECT_EQ(page.values.at("tetrad_requests_total{method=\"tetrad.v1.Gemm/Execute\",code=\"OK\"}"),
+            total);
   EXPECT_EQ(page.values.at("tetrad_request_seconds_count{method=\"tetrad.v1.Gemm/Execute\"}"),
             total);
   EXPECT_EQ(page.values.at("tetrad_device_seconds_count"), total);
@@ -138,7 +139,7 @@ TEST(MetricsTest, PageIsValidAndComplete) {
   const Operands operands(kShapeT1, {.seed = 1});
   // One name more than there are labels for.
   for (int i = 0; i <= 64; ++i) {
-    const std::string name = "w" + std::to_string(i);
+    const std::string name = absl::StrCat("w", i);
     Register(stubs, operands, name);
     ExecuteAndVerify(stubs, operands, RequestOf(operands, name));
   }
@@ -160,8 +161,8 @@ TEST(MetricsTest, PageIsValidAndComplete) {
   if (std::string(PROMTOOL).empty()) GTEST_SKIP() << "promtool was not found when configuring";
   const std::string file = daemon.folder() + "/metrics";
   std::ofstream(file) << text;
-  const std::string command = std::string(PROMTOOL) + " check metrics < " + file + " > " + file +
-                              ".out 2>&1";
+  const std::string command =
+      std::string(PROMTOOL) + " check metrics < " + file + " > " + file + ".out 2>&1";
   const int result = std::system(command.c_str());
   std::ifstream output(file + ".out");
   EXPECT_EQ(result, 0) << std::string(std::istreambuf_iterator<char>(output), {});

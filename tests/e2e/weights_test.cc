@@ -2,14 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Uploads, good and spoilt, and weights that change under running requests.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <thread>
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include "grpcpp/client_context.h"
+
 #include "tests/e2e/gemm_client.h"
 
 namespace tetrad::e2e {
@@ -31,9 +33,8 @@ class WeightsTest : public ::testing::Test {
     return response;
   }
   int Versions(const std::string& name) {
-    int versions = 0;
-    for (const v1::WeightsInfo& info : List().weights()) versions += info.name() == name ? 1 : 0;
-    return versions;
+    const v1::ListWeightsResponse list = List();
+    return static_cast<int>(std::ranges::count(list.weights(), name, &v1::WeightsInfo::name));
   }
   grpc::Status Drop(const std::string& weights, int* dropped = nullptr) {
     grpc::ClientContext context;
@@ -60,16 +61,26 @@ TEST_F(WeightsTest, SpoiltUploadsAreRefusedAndLeaveNothing) {
     grpc::StatusCode code;
     std::vector<std::string> message;
   } kCases[] = {
-      {"empty stream", [](UploadMessages& m) { m.clear(); }, grpc::StatusCode::INVALID_ARGUMENT,
+      {"empty stream",
+       [](UploadMessages& m) { m.clear(); },
+       grpc::StatusCode::INVALID_ARGUMENT,
        {"header"}},
-      {"no header", [](UploadMessages& m) { m.erase(m.begin()); },
-       grpc::StatusCode::INVALID_ARGUMENT, {"chunk", "header"}},
-      {"two headers", [](UploadMessages& m) { m.insert(m.begin(), m.front()); },
-       grpc::StatusCode::INVALID_ARGUMENT, {"header"}},
-      {"empty message", [](UploadMessages& m) { m.emplace_back(); },
-       grpc::StatusCode::INVALID_ARGUMENT, {"header", "chunk"}},
-      {"chunk twice", [last](UploadMessages& m) { m.push_back(m[last]); },
-       grpc::StatusCode::INVALID_ARGUMENT, {"scales", "already written"}},
+      {"no header",
+       [](UploadMessages& m) { m.erase(m.begin()); },
+       grpc::StatusCode::INVALID_ARGUMENT,
+       {"chunk", "header"}},
+      {"two headers",
+       [](UploadMessages& m) { m.insert(m.begin(), m.front()); },
+       grpc::StatusCode::INVALID_ARGUMENT,
+       {"header"}},
+      {"empty message",
+       [](UploadMessages& m) { m.emplace_back(); },
+       grpc::StatusCode::INVALID_ARGUMENT,
+       {"header", "chunk"}},
+      {"chunk twice",
+       [last](UploadMessages& m) { m.push_back(m[last]); },
+       grpc::StatusCode::INVALID_ARGUMENT,
+       {"scales", "already written"}},
       {"one byte twice",
        [](UploadMessages& m) {
          v1::UploadChunk& chunk = *m.emplace_back().mutable_chunk();
@@ -77,51 +88,74 @@ TEST_F(WeightsTest, SpoiltUploadsAreRefusedAndLeaveNothing) {
          chunk.set_offset(5);
          chunk.set_data("x");
        },
-       grpc::StatusCode::INVALID_ARGUMENT, {"codes", "offset 5", "already written"}},
+       grpc::StatusCode::INVALID_ARGUMENT,
+       {"codes", "offset 5", "already written"}},
       {"one byte missing",
        [last](UploadMessages& m) { m[last].mutable_chunk()->mutable_data()->pop_back(); },
-       grpc::StatusCode::FAILED_PRECONDITION, {"scales", "1 of"}},
+       grpc::StatusCode::FAILED_PRECONDITION,
+       {"scales", "1 of"}},
       {"one byte beyond",
        [last](UploadMessages& m) { m[last].mutable_chunk()->mutable_data()->push_back('\0'); },
-       grpc::StatusCode::INVALID_ARGUMENT, {"scales", "exceed"}},
-      {"offset negative", [last](UploadMessages& m) { m[last].mutable_chunk()->set_offset(-1); },
-       grpc::StatusCode::INVALID_ARGUMENT, {"scales", "offset -1"}},
+       grpc::StatusCode::INVALID_ARGUMENT,
+       {"scales", "exceed"}},
+      {"offset negative",
+       [last](UploadMessages& m) { m[last].mutable_chunk()->set_offset(-1); },
+       grpc::StatusCode::INVALID_ARGUMENT,
+       {"scales", "offset -1"}},
       {"offset huge",
        [last](UploadMessages& m) { m[last].mutable_chunk()->set_offset(INT64_MAX); },
-       grpc::StatusCode::INVALID_ARGUMENT, {"scales"}},
-      {"operand missing", [last](UploadMessages& m) { m[last].mutable_chunk()->clear_operand(); },
-       grpc::StatusCode::INVALID_ARGUMENT, {"chunk.operand"}},
+       grpc::StatusCode::INVALID_ARGUMENT,
+       {"scales"}},
+      {"operand missing",
+       [last](UploadMessages& m) { m[last].mutable_chunk()->clear_operand(); },
+       grpc::StatusCode::INVALID_ARGUMENT,
+       {"chunk.operand"}},
       {"NaN scale",
        [last](UploadMessages& m) { m[last].mutable_chunk()->mutable_data()->at(7) = '\x7F'; },
-       grpc::StatusCode::INVALID_ARGUMENT, {"group 0", "row 0", "block 7"}},
+       grpc::StatusCode::INVALID_ARGUMENT,
+       {"group 0", "row 0", "block 7"}},
       {"negative scale",
        [last](UploadMessages& m) { m[last].mutable_chunk()->mutable_data()->at(9) = '\x80'; },
-       grpc::StatusCode::INVALID_ARGUMENT, {"group 0", "row 0", "block 9"}},
-      {"alpha short", [](UploadMessages& m) { m[0].mutable_header()->mutable_alpha()->RemoveLast(); },
-       grpc::StatusCode::INVALID_ARGUMENT, {"alpha", "1", "2"}},
-      {"k odd", [](UploadMessages& m) { m[0].mutable_header()->mutable_groups(1)->set_k(100); },
-       grpc::StatusCode::INVALID_ARGUMENT, {"group 1", "k=100", "32"}},
-      {"no groups", [](UploadMessages& m) { m[0].mutable_header()->clear_groups(); },
-       grpc::StatusCode::INVALID_ARGUMENT, {"groups=0"}},
-      {"group_count with a list", [](UploadMessages& m) { m[0].mutable_header()->set_group_count(2); },
-       grpc::StatusCode::INVALID_ARGUMENT, {"header.group_count"}},
+       grpc::StatusCode::INVALID_ARGUMENT,
+       {"group 0", "row 0", "block 9"}},
+      {"alpha short",
+       [](UploadMessages& m) { m[0].mutable_header()->mutable_alpha()->RemoveLast(); },
+       grpc::StatusCode::INVALID_ARGUMENT,
+       {"alpha", "1", "2"}},
+      {"k odd",
+       [](UploadMessages& m) { m[0].mutable_header()->mutable_groups(1)->set_k(100); },
+       grpc::StatusCode::INVALID_ARGUMENT,
+       {"group 1", "k=100", "32"}},
+      {"no groups",
+       [](UploadMessages& m) { m[0].mutable_header()->clear_groups(); },
+       grpc::StatusCode::INVALID_ARGUMENT,
+       {"groups=0"}},
+      {"group_count with a list",
+       [](UploadMessages& m) { m[0].mutable_header()->set_group_count(2); },
+       grpc::StatusCode::INVALID_ARGUMENT,
+       {"header.group_count"}},
       {"group_count huge",
        [](UploadMessages& m) {
          m[0].mutable_header()->mutable_groups()->RemoveLast();
          m[0].mutable_header()->set_group_count(INT32_MAX);
        },
-       grpc::StatusCode::INVALID_ARGUMENT, {"header.group_count", "2147483647"}},
-      {"name with a version", [](UploadMessages& m) { m[0].mutable_header()->set_name("a@1"); },
-       grpc::StatusCode::INVALID_ARGUMENT, {"name"}},
+       grpc::StatusCode::INVALID_ARGUMENT,
+       {"header.group_count", "2147483647"}},
+      {"name with a version",
+       [](UploadMessages& m) { m[0].mutable_header()->set_name("a@1"); },
+       grpc::StatusCode::INVALID_ARGUMENT,
+       {"name"}},
       {"name too long",
        [](UploadMessages& m) { m[0].mutable_header()->set_name(std::string(100'000, 'n')); },
-       grpc::StatusCode::INVALID_ARGUMENT, {"name", "100000"}},
+       grpc::StatusCode::INVALID_ARGUMENT,
+       {"name", "100000"}},
       {"more memory than there is",
        [](UploadMessages& m) {
          m[0].mutable_header()->mutable_groups(0)->set_n(1 << 26);
          m[0].mutable_header()->mutable_groups(0)->set_k(1 << 12);
        },
-       grpc::StatusCode::RESOURCE_EXHAUSTED, {}},
+       grpc::StatusCode::RESOURCE_EXHAUSTED,
+       {}},
   };
   for (const auto& test : kCases) {
     SCOPED_TRACE(test.name);
