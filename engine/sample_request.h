@@ -5,7 +5,8 @@
 // and the judgement of what comes back.
 #pragma once
 
-#include <cstring>
+#include <algorithm>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -77,11 +78,11 @@ class SampleRequest {
     const bool row_major = options_.types.c_layout == OutputLayout::kRowMajor;
     int64_t at = 0;
     if (options_.form == GroupForm::kStacked) {
-      std::memcpy(operands_.stack().c, output.data(), output.size());
+      std::copy_n(output.data(), output.size(), static_cast<std::byte*>(operands_.stack().c));
     } else {
       for (const GroupProblem& group : operands_.groups()) {
         const int64_t bytes = group.m == 0 ? 0 : (row_major ? group.m : group.n) * group.c_stride * element;
-        std::memcpy(group.c, output.data() + at, static_cast<size_t>(bytes));
+        std::copy_n(output.data() + at, bytes, static_cast<std::byte*>(group.c));
         at += bytes;
       }
     }
