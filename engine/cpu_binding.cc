@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -51,23 +52,29 @@ absl::Status CpuBinding::PinOperands(const OperandBlocks& operands) {
     }
     auto pinned = memory_.Pin(block, writable);
     if (!pinned.ok()) {
-      return absl::Status(pinned.status().code(), absl::StrCat(name, ": ", pinned.status().message()));
+      return absl::Status(pinned.status().code(),
+                          absl::StrCat(name, ": ", pinned.status().message()));
     }
     pins_.push_back(block.allocation);
     address = reinterpret_cast<T*>(*pinned);
     return absl::OkStatus();
   };
   TETRAD_RETURN_IF_ERROR(pin("activations", operands.a, layout.a_bytes, false, stack_.a));
-  TETRAD_RETURN_IF_ERROR(pin("activation_scales", operands.a_scales, layout.a_scale_bytes, false, stack_.a_scales));
-  TETRAD_RETURN_IF_ERROR(pin("weights codes", operands.b, WeightCodeBytes(signature), false, stack_.b));
-  TETRAD_RETURN_IF_ERROR(pin("weights scales", operands.b_scales, WeightScaleBytes(signature), false, stack_.b_scales));
+  TETRAD_RETURN_IF_ERROR(
+      pin("activation_scales", operands.a_scales, layout.a_scale_bytes, false, stack_.a_scales));
+  TETRAD_RETURN_IF_ERROR(
+      pin("weights codes", operands.b, WeightCodeBytes(signature), false, stack_.b));
+  TETRAD_RETURN_IF_ERROR(pin("weights scales", operands.b_scales, WeightScaleBytes(signature),
+                             false, stack_.b_scales));
   std::byte* c = nullptr;
   TETRAD_RETURN_IF_ERROR(pin("output", operands.c, layout.c_bytes, true, c));
   stack_.c = c;
   TETRAD_RETURN_IF_ERROR(pin("alpha", operands.alpha, groups * 4, false, alpha_));
   const int64_t row_scale_bytes = signature.row_scale ? layout.rows * 4 : 0;
-  TETRAD_RETURN_IF_ERROR(pin("row_scale", operands.row_scale, row_scale_bytes, false, stack_.row_scale));
-  TETRAD_RETURN_IF_ERROR(pin("m_values", operands.m_values, layout.m_values * 4, false, stack_.m_values));
+  TETRAD_RETURN_IF_ERROR(
+      pin("row_scale", operands.row_scale, row_scale_bytes, false, stack_.row_scale));
+  TETRAD_RETURN_IF_ERROR(
+      pin("m_values", operands.m_values, layout.m_values * 4, false, stack_.m_values));
   stack_.alpha = alpha_;
   return absl::OkStatus();
 }
@@ -114,9 +121,8 @@ int64_t CpuBinding::Begin(uint32_t* error_word) {
 
 void CpuBinding::Run(int64_t index, cpu::InstructionSet set, std::span<std::byte> scratch) const {
   const Schedule& schedule = plan_->schedule;
-  const Tile tile = plan_->signature.device_m()
-                        ? LiveTile(index)
-                        : schedule.tiles[schedule.longest_first[index]];
+  const Tile tile =
+      plan_->signature.device_m() ? LiveTile(index) : schedule.tiles[schedule.longest_first[index]];
   cpu::RunTile(set, plan_->signature.types, groups_[tile.group], tile, scratch);
 }
 
@@ -133,8 +139,8 @@ void CpuBinding::CutLiveTiles() {
     tile_begin_.back() = tiles;
     // Three tiles a CTA, claimed as CTAs come free, end within 4/3 of the mean.
     if (tiles >= 3 * ctas_ || live_columns_ <= traits.column_granule) return;
-    live_columns_ = static_cast<int32_t>(
-        std::max<int64_t>(RoundUp(live_columns_ / 2, traits.column_granule), traits.column_granule));
+    live_columns_ = static_cast<int32_t>(std::max<int64_t>(
+        RoundUp(live_columns_ / 2, traits.column_granule), traits.column_granule));
   }
 }
 

@@ -3,7 +3,7 @@
 //
 // CpuBinding: a plan with concrete memory, as the CPU kernel runs it.
 //
-// Construct() checks every block against the plan, so that no launch can reach
+// Make() checks every block against the plan, so that no launch can reach
 // outside of what was bound. Begin() prepares one launch (reads counts and
 // alphas, forms addresses) and says how many tiles it has; Run() computes one
 // of them. Begin() and Run() allocate nothing. One launch at a time; its tiles
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+
 #include "engine/cpu_memory.h"
 #include "engine/plan.h"
 #include "kernels/cpu/grouped_gemm.h"
@@ -26,7 +27,8 @@ class CpuBinding {
  public:
   static absl::StatusOr<std::unique_ptr<CpuBinding>> Make(CpuMemory& memory,
                                                           std::shared_ptr<const Plan> plan,
-                                                          const OperandBlocks& operands, int32_t ctas);
+                                                          const OperandBlocks& operands,
+                                                          int32_t ctas);
   ~CpuBinding();
   CpuBinding(const CpuBinding&) = delete;
 

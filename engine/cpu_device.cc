@@ -2,9 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/cpu_device.h"
 
-#include <sched.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -12,8 +9,12 @@
 #include <new>
 #include <utility>
 
+#include <sched.h>
+#include <unistd.h>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+
 #include "engine/support/status_macros.h"
 #include "kernels/cpu/rates.h"
 
@@ -61,8 +62,8 @@ absl::StatusOr<std::unique_ptr<CpuDevice>> CpuDevice::Create(const Options& opti
                                                              std::function<void()> wake) {
   const cpu::InstructionSet set = options.instruction_set.value_or(cpu::BestInstructionSet());
   if (!cpu::Supported(set)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "instruction_set: this processor lacks ", std::string(cpu::Name(set))));
+    return absl::FailedPreconditionError(
+        absl::StrCat("instruction_set: this processor lacks ", std::string(cpu::Name(set))));
   }
   DeviceLimits limits;
   limits.uuid = CpuUuid();
@@ -79,8 +80,7 @@ absl::StatusOr<std::unique_ptr<CpuDevice>> CpuDevice::Create(const Options& opti
     limits.rates.flops_per_second = cpu::MeasureFmaFlops(set, limits.ctas);
     limits.rates.read_bytes_per_second = cpu::MeasureReadBytesPerSecond(limits.ctas);
   }
-  return std::unique_ptr<CpuDevice>(
-      new CpuDevice(set, std::move(limits), std::move(wake)));
+  return std::unique_ptr<CpuDevice>(new CpuDevice(set, std::move(limits), std::move(wake)));
 }
 
 CpuDevice::CpuDevice(cpu::InstructionSet set, DeviceLimits limits, std::function<void()> wake)
@@ -142,16 +142,16 @@ absl::Status CpuDevice::Unbind(BindingId id) {
 
 absl::Status CpuDevice::Launch(LaneId lane, BindingId binding, uint64_t ticket) {
   if (static_cast<uint32_t>(lane) >= static_cast<uint32_t>(limits_.lanes)) {
-    return absl::InvalidArgumentError(absl::StrCat("lane=", static_cast<uint32_t>(lane),
-                                                   " must be below ", limits_.lanes));
+    return absl::InvalidArgumentError(
+        absl::StrCat("lane=", static_cast<uint32_t>(lane), " must be below ", limits_.lanes));
   }
   {
     std::lock_guard lock(mutex_);
     TETRAD_ASSIGN_OR_RETURN(BindingSlot* const slot, FindBinding(binding));
     const uint64_t in_flight = last_job_ - first_job_ + completions_.size();
     if (in_flight >= static_cast<uint64_t>(limits_.max_in_flight)) {
-      return absl::ResourceExhaustedError(absl::StrCat("max_in_flight: ", in_flight,
-                                                       " launches are under way, the limit"));
+      return absl::ResourceExhaustedError(
+          absl::StrCat("max_in_flight: ", in_flight, " launches are under way, the limit"));
     }
     Job& job = jobs_[last_job_++ % limits_.max_in_flight];
     job.binding_slot = static_cast<uint32_t>(static_cast<uint64_t>(binding));
@@ -174,8 +174,8 @@ size_t CpuDevice::Poll(std::span<Completion> out) {
 }
 
 void CpuDevice::Work() {
-  const std::unique_ptr<std::byte, FreeScratch> scratch(static_cast<std::byte*>(
-      std::aligned_alloc(cpu::kScratchAlignment, cpu::kScratchBytes)));
+  const std::unique_ptr<std::byte, FreeScratch> scratch(
+      static_cast<std::byte*>(std::aligned_alloc(cpu::kScratchAlignment, cpu::kScratchBytes)));
   TETRAD_CHECK(scratch != nullptr);
   std::unique_lock lock(mutex_);
   while (true) {

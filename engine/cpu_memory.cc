@@ -2,6 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/cpu_memory.h"
 
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -9,11 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstring>
-#include <utility>
-
 #include "absl/strings/str_cat.h"
+
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -117,7 +118,8 @@ void CpuMemory::GiveBack(int64_t bytes) {
 }
 
 absl::StatusOr<Allocation> CpuMemory::Allocate(int64_t bytes) {
-  if (bytes < 0) return absl::InvalidArgumentError(absl::StrCat("bytes=", bytes, " must not be negative"));
+  if (bytes < 0)
+    return absl::InvalidArgumentError(absl::StrCat("bytes=", bytes, " must not be negative"));
   const int64_t page = ::sysconf(_SC_PAGESIZE);
   bytes = RoundUp(std::clamp<int64_t>(bytes, 1, INT64_MAX - page), page);
   TETRAD_RETURN_IF_ERROR(Reserve(bytes));
@@ -156,7 +158,8 @@ absl::StatusOr<Allocation> CpuMemory::Import(UniqueFd fd, const AllocationIdenti
   }
   if (info.st_size <= 0) return absl::InvalidArgumentError("fd: the memfd is empty");
   if (writable && (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0) {
-    return absl::FailedPreconditionError("fd: the allocation is sealed, it can be mapped read-only");
+    return absl::FailedPreconditionError(
+        "fd: the allocation is sealed, it can be mapped read-only");
   }
   TETRAD_RETURN_IF_ERROR(Reserve(info.st_size));
   return Map(std::move(fd), info.st_size, identity, writable);

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+
 #include "engine/device.h"
 #include "engine/support/unique_fd.h"
 
@@ -66,10 +67,10 @@ class CpuMemory {
   const int64_t limit_bytes_;
   const AllocationIdentity process_;  // boot id and generation of this process
   mutable std::mutex mutex_;
-  std::vector<Slot> slots_;          // guarded by mutex_
-  std::vector<uint32_t> free_;       // guarded by mutex_
-  int64_t allocated_bytes_ = 0;      // being mapped included; guarded by mutex_
-  int64_t allocations_ = 0;          // guarded by mutex_
+  std::vector<Slot> slots_;      // guarded by mutex_
+  std::vector<uint32_t> free_;   // guarded by mutex_
+  int64_t allocated_bytes_ = 0;  // being mapped included; guarded by mutex_
+  int64_t allocations_ = 0;      // guarded by mutex_
 };
 
 }  // namespace tetrad

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+
 #include "engine/plan.h"
 #include "engine/support/unique_fd.h"
 

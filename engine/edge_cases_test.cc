@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Shapes and paddings on which other systems failed in the field.
+#include <future>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <future>
 
 #include "engine/cpu_device.h"
 #include "engine/engine.h"
@@ -64,7 +64,8 @@ TEST_F(EdgeCasesTest, MoreGroupsAndRowsThanAGridDimensionHolds) {
 
 TEST_F(EdgeCasesTest, EmptyGroupsAnywhere) {
   for (const GroupForm form : {GroupForm::kSeparate, GroupForm::kStacked}) {
-    for (const std::vector<int32_t>& m : {std::vector<int32_t>{0, 4, 0}, {4, 3, 0}, {0, 0, 9}, {0, 0, 0}}) {
+    for (const std::vector<int32_t>& m :
+         {std::vector<int32_t>{0, 4, 0}, {4, 3, 0}, {0, 0, 9}, {0, 0, 0}}) {
       std::vector<GroupShape> shapes;
       for (const int32_t rows : m) shapes.push_back({rows, 24, 64});
       ExpectBitEqual(shapes, {.form = form});

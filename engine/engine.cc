@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+
 #include "engine/executor_thread.h"
 #include "engine/inline_operands.h"
 #include "engine/plan_cache.h"
@@ -28,12 +29,12 @@ absl::Status OutcomeStatus(const Launch& launch, const Signature& signature) {
   switch (launch.outcome) {
     case LaunchOutcome::kDone:
       if (launch.error_word == 0) return absl::OkStatus();
-      return absl::InvalidArgumentError(absl::StrCat(
-          "m_values: ",
-          (launch.error_word & kErrorOffsetsNotMonotone) != 0
-              ? "offsets must start at 0 and never fall"
-              : "a count is negative or beyond the capacity",
-          ", rows=", signature.capacity_rows));
+      return absl::InvalidArgumentError(
+          absl::StrCat("m_values: ",
+                       (launch.error_word & kErrorOffsetsNotMonotone) != 0
+                           ? "offsets must start at 0 and never fall"
+                           : "a count is negative or beyond the capacity",
+                       ", rows=", signature.capacity_rows));
     case LaunchOutcome::kRefused:
       return absl::Status(launch.code, "the device refused the launch");
     case LaunchOutcome::kFailed:
@@ -52,7 +53,8 @@ absl::Status OutcomeStatus(const Launch& launch, const Signature& signature) {
 
 class Engine::Impl {
  public:
-  Impl(std::unique_ptr<Device> device, std::shared_ptr<Doorbell> doorbell, const EngineOptions& options)
+  Impl(std::unique_ptr<Device> device, std::shared_ptr<Doorbell> doorbell,
+       const EngineOptions& options)
       : options_(options),
         doorbell_(std::move(doorbell)),
         device_(std::move(device)),
@@ -119,7 +121,8 @@ void Engine::Impl::ReleaseStaleWeights() {
   for (const auto& entry : plans_.Entries()) entry->ReleaseStaleWeights();
 }
 
-absl::StatusOr<Engine::Impl::Resolved> Engine::Impl::Resolve(const SignatureRequest& request) const {
+absl::StatusOr<Engine::Impl::Resolved> Engine::Impl::Resolve(
+    const SignatureRequest& request) const {
   TETRAD_ASSIGN_OR_RETURN(auto weights, weights_.Resolve(request.weights));
   const std::vector<GroupDims>& dims = weights->spec().groups;
   Signature signature;
@@ -149,9 +152,8 @@ absl::StatusOr<PreparedPlan> Engine::Impl::Prepare(std::string_view client,
                                                    const SignatureRequest& request) {
   TETRAD_ASSIGN_OR_RETURN(Resolved resolved, Resolve(request));
   TETRAD_ASSIGN_OR_RETURN(const PlanCache::Found found, plans_.Get(resolved.signature));
-  TETRAD_ASSIGN_OR_RETURN(
-      std::string handle,
-      handles_.Add(client, {std::move(resolved.signature), request.weights}));
+  TETRAD_ASSIGN_OR_RETURN(std::string handle,
+                          handles_.Add(client, {std::move(resolved.signature), request.weights}));
   return PreparedPlan{std::move(handle), found.entry->shared_plan(), resolved.weights->reference(),
                       found.cached};
 }
@@ -186,6 +188,7 @@ absl::StatusOr<StagingLease> Engine::Impl::CheckOut(
 
 absl::StatusOr<std::unique_ptr<Engine::Impl::Execution>> Engine::Impl::Stage(
     const ExecuteRequest& request) {
+  TETRAD_RETURN_IF_ERROR(executor_.Admissible());
   TETRAD_ASSIGN_OR_RETURN(const Resolved resolved, ResolveExecute(request));
   TETRAD_ASSIGN_OR_RETURN(const PlanCache::Found found, plans_.Get(resolved.signature));
   TETRAD_RETURN_IF_ERROR(
@@ -299,8 +302,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(DeviceFactory make_device
                                                        const EngineOptions& options) {
   auto doorbell = std::make_shared<Doorbell>();
   TETRAD_ASSIGN_OR_RETURN(auto device, make_device([doorbell] { doorbell->Ring(); }));
-  return std::unique_ptr<Engine>(new Engine(
-      std::make_unique<Impl>(std::move(device), std::move(doorbell), options)));
+  return std::unique_ptr<Engine>(
+      new Engine(std::make_unique<Impl>(std::move(device), std::move(doorbell), options)));
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

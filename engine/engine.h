@@ -20,6 +20,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+
 #include "engine/device.h"
 #include "engine/executor.h"
 #include "engine/inline_operands.h"
@@ -30,12 +31,12 @@
 namespace tetrad {
 
 struct EngineOptions {
-  int64_t plan_capacity = 512;               // cached plans, at least 1
-  int64_t plan_host_bytes = 1ll << 30;       // host memory of cached plans
+  int64_t plan_capacity = 512;          // cached plans, at least 1
+  int64_t plan_host_bytes = 1ll << 30;  // host memory of cached plans
   int64_t max_plan_handles = 65536;
-  int64_t max_inline_bytes = 256ll << 20;    // operands of a request plus its reply
-  int64_t staging_bytes = 4ll << 30;         // device memory for inline operands, all plans
-  int64_t queue_depth = 1024;                // launches admitted and not yet on the device
+  int64_t max_inline_bytes = 256ll << 20;  // operands of a request plus its reply
+  int64_t staging_bytes = 4ll << 30;       // device memory for inline operands, all plans
+  int64_t queue_depth = 1024;              // launches admitted and not yet on the device
   WeightsRegistry::Limits weights;
   SignatureLimits signatures;
 };
@@ -56,7 +57,7 @@ struct SignatureRequest {
 struct PreparedPlan {
   std::string handle;
   std::shared_ptr<const Plan> plan;
-  std::string weights;   // name@version
+  std::string weights;  // name@version
   bool cached = false;
 };
 
@@ -64,11 +65,11 @@ struct PreparedPlan {
 enum class ExecutionId : uint64_t { kNone = 0 };
 
 struct ExecuteRequest {
-  std::string client;             // identity
-  std::string plan;               // handle, or empty and `signature` decides
+  std::string client;  // identity
+  std::string plan;    // handle, or empty and `signature` decides
   const SignatureRequest* signature = nullptr;
-  std::string weights;            // with a handle: overrides what it was prepared with
-  InlineOperands operands;        // what it names must stay valid until Execute() returns
+  std::string weights;      // with a handle: overrides what it was prepared with
+  InlineOperands operands;  // what it names must stay valid until Execute() returns
   absl::Time deadline = absl::InfiniteFuture();
   Priority priority = Priority::kNormal;
 };

@@ -2,13 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/engine.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <future>
 #include <random>
 #include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "engine/cpu_device.h"
 #include "engine/sample_request.h"
@@ -30,7 +30,8 @@ class EngineTest : public ::testing::Test {
     engine_ = *Engine::Create(
         [&](std::function<void()> wake) -> absl::StatusOr<std::unique_ptr<Device>> {
           return CpuDevice::Create(
-              {.threads = 2, .memory_bytes = memory_bytes, .measure_rates = false}, std::move(wake));
+              {.threads = 2, .memory_bytes = memory_bytes, .measure_rates = false},
+              std::move(wake));
         },
         options);
   }
@@ -79,13 +80,17 @@ class EngineTest : public ::testing::Test {
 TEST_F(EngineTest, EveryTypeLayoutAndFormIsBitEqual) {
   Start();
   int combination = 0;
-  for (const ActivationType a : {ActivationType::kNvfp4, ActivationType::kFp16, ActivationType::kBf16}) {
+  for (const ActivationType a :
+       {ActivationType::kNvfp4, ActivationType::kFp16, ActivationType::kBf16}) {
     for (const OutputType c : {OutputType::kFp16, OutputType::kBf16, OutputType::kFp32}) {
       for (const OutputLayout layout : {OutputLayout::kRowMajor, OutputLayout::kColumnMajor}) {
         for (const GroupForm form : {GroupForm::kSeparate, GroupForm::kStacked}) {
           SampleOptions options;
-          options.types = {a, c, (combination & 1) ? ScaleLayout::kBlocked : ScaleLayout::kLinear,
-                           (combination & 2) ? ScaleLayout::kBlocked : ScaleLayout::kLinear, layout,
+          options.types = {a,
+                           c,
+                           (combination & 1) ? ScaleLayout::kBlocked : ScaleLayout::kLinear,
+                           (combination & 2) ? ScaleLayout::kBlocked : ScaleLayout::kLinear,
+                           layout,
                            Epilogue::kNone};
           if (a != ActivationType::kNvfp4) options.types.a_scale_layout = ScaleLayout::kLinear;
           options.form = form;
@@ -149,8 +154,11 @@ TEST_F(EngineTest, DeviceSideMGivesTheBitsOfExactM) {
   const InlineOperands all = full.Inline();
   const auto row_bytes = [](int64_t rows) { return static_cast<size_t>(rows * kK / 2); };
   const auto scale_bytes = [](int64_t rows) { return static_cast<size_t>(rows * kK / 16); };
-  for (const std::vector<int32_t>& m : {std::vector<int32_t>{40, 40, 40, 40}, {0, 5, 0, 3}, {7, 0, 1, 0},
-                                        {0, 0, 0, 0}, {40, 1, 0, 39}}) {
+  for (const std::vector<int32_t>& m : {std::vector<int32_t>{40, 40, 40, 40},
+                                        {0, 5, 0, 3},
+                                        {7, 0, 1, 0},
+                                        {0, 0, 0, 0},
+                                        {40, 1, 0, 39}}) {
     SignatureRequest exact = full.Signature("w");
     exact.m = m;
     std::string a, a_scales;
@@ -211,12 +219,15 @@ TEST_F(EngineTest, EveryWrongOperandIsNamedAndHarmsNothing) {
     const char* text;
     std::function<void(SignatureRequest&, InlineOperands&)> change;
   } cases[] = {
-      {"activations: 255 bytes, the signature needs 256", [](auto&, auto& o) { o.activations.remove_suffix(1); }},
+      {"activations: 255 bytes, the signature needs 256",
+       [](auto&, auto& o) { o.activations.remove_suffix(1); }},
       {"activations: 257 bytes", [&](auto&, auto& o) { o.activations = long_a; }},
-      {"activation_scales: 31 bytes, the signature needs 32", [](auto&, auto& o) { o.activation_scales.remove_suffix(1); }},
+      {"activation_scales: 31 bytes, the signature needs 32",
+       [](auto&, auto& o) { o.activation_scales.remove_suffix(1); }},
       {"activation_scales: 32 bytes, the signature needs 0",
        [&](auto& s, auto& o) { s.types.a_type = ActivationType::kFp16, o.activations = fp16; }},
-      {"row_scale: 7 values, the signature needs 8", [](auto&, auto& o) { o.row_scale = o.row_scale.first(7); }},
+      {"row_scale: 7 values, the signature needs 8",
+       [](auto&, auto& o) { o.row_scale = o.row_scale.first(7); }},
       {"row_scale: 8 values, the signature needs 0", [](auto& s, auto&) { s.row_scale = false; }},
       {"alpha: 1 values, the signature needs 2", [&](auto&, auto& o) { o.alpha = one; }},
       {"group 1: alpha=nan must be finite", [&](auto&, auto& o) { o.alpha = nan; }},
@@ -258,7 +269,10 @@ TEST_F(EngineTest, BadCountsAreInvalidArgument) {
     std::vector<int32_t> values;
     const char* text;
   } cases[] = {
-      {MSource::kCounts, 4, {5, 0}, "group 0: m_values=5 must be between 0 and the 4 rows reserved"},
+      {MSource::kCounts,
+       4,
+       {5, 0},
+       "group 0: m_values=5 must be between 0 and the 4 rows reserved"},
       {MSource::kCounts, 4, {0, -1}, "group 1: m_values=-1"},
       {MSource::kOffsets, 8, {1, 2, 3}, "offsets[0]=1 must be 0"},
       {MSource::kOffsets, 8, {0, 3, 2}, "group 1: m_values: offsets 3 to 2 must not fall"},
@@ -350,7 +364,8 @@ TEST_F(EngineTest, StagingGivesWayToOtherPlansAndIsBounded) {
   request.signature = &signature;
   request.operands = big.Inline();
   std::promise<absl::StatusOr<Executed>> promise;
-  engine_->Execute(request, [&](absl::StatusOr<Executed> executed) { promise.set_value(std::move(executed)); });
+  engine_->Execute(
+      request, [&](absl::StatusOr<Executed> executed) { promise.set_value(std::move(executed)); });
   {
     const absl::StatusOr<Executed> held = promise.get_future().get();
     ASSERT_TRUE(held.ok()) << held.status();

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -24,6 +25,7 @@ void Executor::List::Remove(Launch* launch) {
 
 Executor::Executor(Device& device, int64_t queue_depth, Clock clock)
     : device_(device), queue_depth_(queue_depth), clock_(clock) {
+  TETRAD_CHECK(device.limits().max_in_flight > 0);
   const size_t slots = static_cast<size_t>(device.limits().max_in_flight);
   slots_.resize(slots);
   slot_uses_.resize(slots);
@@ -32,13 +34,22 @@ Executor::Executor(Device& device, int64_t queue_depth, Clock clock)
   for (size_t i = slots; i > 0; --i) free_slots_.push_back(static_cast<uint32_t>(i - 1));
 }
 
+absl::Status Executor::AdmissibleLocked() const {
+  if (closed_) return absl::UnavailableError("the engine is shutting down");
+  if (queued_ < queue_depth_) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("queue_depth: ", queued_, " launches are queued, the limit"));
+}
+
+absl::Status Executor::Admissible() const {
+  std::lock_guard lock(mutex_);
+  return AdmissibleLocked();
+}
+
 absl::Status Executor::Submit(Launch* launch) {
   std::lock_guard lock(mutex_);
   TETRAD_CHECK(launch->state_ == Launch::State::kIdle);
-  if (closed_) return absl::UnavailableError("the engine is shutting down");
-  if (queued_ >= queue_depth_) {
-    return absl::ResourceExhaustedError(absl::StrCat("queue_depth: ", queued_, " launches are queued, the limit"));
-  }
+  TETRAD_RETURN_IF_ERROR(AdmissibleLocked());
   launch->submitted = clock_();
   launch->cancelled_ = false;
   launch->state_ = Launch::State::kQueued;

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+
 #include "engine/device.h"
 
 namespace tetrad {
@@ -53,10 +54,10 @@ struct Launch {
   LaunchOutcome outcome = LaunchOutcome::kDone;
   absl::StatusCode code = absl::StatusCode::kOk;
   uint32_t error_word = 0;
-  Instant submitted = 0;    // by Submit()
-  Instant launching = 0;    // just before the device was given it
-  Instant launched = 0;     // just after
-  Instant completed = 0;    // when its completion was seen
+  Instant submitted = 0;  // by Submit()
+  Instant launching = 0;  // just before the device was given it
+  Instant launched = 0;   // just after
+  Instant completed = 0;  // when its completion was seen
   int64_t device_ns = 0;
 
  private:
@@ -83,6 +84,8 @@ class Executor {
 
   // RESOURCE_EXHAUSTED when the queue is full, UNAVAILABLE after Close().
   absl::Status Submit(Launch* launch);
+  // What Submit() would say now: asked before work that a refusal would waste.
+  absl::Status Admissible() const;
   // Before hand-over: ends it with kCancelled at the next step. On the device:
   // its result is dropped and it ends with kCancelled when it completes.
   void Cancel(Launch* launch);
@@ -103,6 +106,7 @@ class Executor {
     void Append(Launch* launch);
     void Remove(Launch* launch);
   };
+  absl::Status AdmissibleLocked() const;
   // Each moves ended launches to `ended` and needs mutex_.
   Instant EndQueued(Instant now, List& ended);
   void FillDevice(List& ended);

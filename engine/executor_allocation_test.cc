@@ -3,12 +3,12 @@
 //
 // Counts heap allocations of the whole process while an executor launches on
 // the CPU device: none are allowed once it is warm.
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <new>
+
+#include <gtest/gtest.h>
 
 #include "engine/cpu_device.h"
 #include "engine/executor.h"
@@ -51,12 +51,15 @@ Bound Bind(CpuDevice& device, MSource source) {
   Bound bound;
   bound.plan = std::make_shared<const Plan>(*BuildPlan(*Canonicalize(s), device.limits()));
   const OperandLayout& layout = bound.plan->layout;
-  const auto block = [&](int64_t bytes) {
-    return BlockRef{device.Allocate(bytes)->id, 0, bytes};
-  };
-  OperandBlocks blocks{block(layout.a_bytes), block(layout.a_scale_bytes),
-                       block(WeightCodeBytes(s)), block(WeightScaleBytes(s)),
-                       block(layout.c_bytes), block(20), {}, {}};
+  const auto block = [&](int64_t bytes) { return BlockRef{device.Allocate(bytes)->id, 0, bytes}; };
+  OperandBlocks blocks{block(layout.a_bytes),
+                       block(layout.a_scale_bytes),
+                       block(WeightCodeBytes(s)),
+                       block(WeightScaleBytes(s)),
+                       block(layout.c_bytes),
+                       block(20),
+                       {},
+                       {}};
   if (layout.m_values > 0) blocks.m_values = block(layout.m_values * 4);
   bound.binding = *device.Bind(bound.plan, blocks);
   return bound;
@@ -65,8 +68,9 @@ Bound Bind(CpuDevice& device, MSource source) {
 TEST(ExecutorAllocationTest, SteadyStateAllocatesNothing) {
   for (const MSource source : {MSource::kHost, MSource::kOffsets, MSource::kCounts}) {
     auto doorbell = std::make_shared<Doorbell>();
-    auto device = *CpuDevice::Create({.threads = 2, .memory_bytes = 1 << 24, .measure_rates = false},
-                                     [doorbell] { doorbell->Ring(); });
+    auto device =
+        *CpuDevice::Create({.threads = 2, .memory_bytes = 1 << 24, .measure_rates = false},
+                           [doorbell] { doorbell->Ring(); });
     const Bound bound = Bind(*device, source);
     Executor executor(*device, 16, &SteadyNow);
     std::atomic<int> ended{0};

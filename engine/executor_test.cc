@@ -4,11 +4,11 @@
 // The executor stepped by hand over a device whose completions the test decides.
 #include "engine/executor.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <deque>
 #include <random>
+
+#include <gtest/gtest.h>
 
 namespace tetrad {
 namespace {
@@ -54,7 +54,9 @@ class ScriptedDevice final : public Device {
   absl::StatusOr<Allocation> Import(UniqueFd, const AllocationIdentity&, bool) override {
     return Unused();
   }
-  absl::Status Write(AllocationId, int64_t, std::span<const std::byte>) override { return Unused(); }
+  absl::Status Write(AllocationId, int64_t, std::span<const std::byte>) override {
+    return Unused();
+  }
   absl::Status Read(AllocationId, int64_t, std::span<std::byte>) const override { return Unused(); }
   absl::Status Clear(AllocationId, int64_t, int64_t) override { return Unused(); }
   absl::StatusOr<BindingId> Bind(std::shared_ptr<const Plan>, const OperandBlocks&) override {
@@ -85,7 +87,8 @@ class ExecutorTest : public ::testing::Test {
     t.launch.done = &CountEnd;
     t.launch.context = &t;
   }
-  absl::Status Submit(Tracked& t, Priority priority = Priority::kNormal, Instant deadline = kNever) {
+  absl::Status Submit(Tracked& t, Priority priority = Priority::kNormal,
+                      Instant deadline = kNever) {
     Prepare(t, priority, deadline);
     return executor_.Submit(&t.launch);
   }
@@ -128,6 +131,7 @@ TEST_F(ExecutorTest, QueueIsBoundedAndHighPriorityGoesFirst) {
   ASSERT_TRUE(Submit(t[2], Priority::kLow).ok());
   ASSERT_TRUE(Submit(t[3], Priority::kNormal).ok());
   ASSERT_TRUE(Submit(t[4], Priority::kHigh).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(executor_.Admissible()));
   EXPECT_TRUE(absl::IsResourceExhausted(Submit(t[5])));
   EXPECT_EQ(executor_.stats().queued, 3);
   EXPECT_EQ(executor_.stats().on_device, 2);
@@ -225,6 +229,7 @@ TEST_F(ExecutorTest, CloseEndsQueuedAndWaitsForTheDevice) {
   executor_.Step();
   ASSERT_TRUE(Submit(queued).ok());
   executor_.Close();
+  EXPECT_TRUE(absl::IsUnavailable(executor_.Admissible()));
   EXPECT_TRUE(absl::IsUnavailable(Submit(after)));
   executor_.Step();
   EXPECT_EQ(queued.launch.outcome, LaunchOutcome::kShutDown);
@@ -255,7 +260,8 @@ TEST(ExecutorRandomTest, EveryLaunchEndsOnceWhateverTheOrder) {
         case 1: {
           Tracked& t = all.emplace_back();
           t.launch.priority = static_cast<Priority>(random() % kPriorities);
-          t.launch.deadline = random() % 2 == 0 ? kNever : clock_now + static_cast<Instant>(random() % 20);
+          t.launch.deadline =
+              random() % 2 == 0 ? kNever : clock_now + static_cast<Instant>(random() % 20);
           t.launch.done = &CountEnd;
           t.launch.context = &t;
           if (executor.Submit(&t.launch).ok()) {

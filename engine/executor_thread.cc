@@ -27,9 +27,9 @@ void ExecutorThread::Run() {
   while (true) {
     const Instant next = executor_.Step();
     if (stopping_.load() && executor_.idle()) return;
-    doorbell_->WaitUntil(next == kNever ? std::chrono::steady_clock::time_point::max()
-                                        : std::chrono::steady_clock::time_point(
-                                              std::chrono::nanoseconds(next)));
+    doorbell_->WaitUntil(
+        next == kNever ? std::chrono::steady_clock::time_point::max()
+                       : std::chrono::steady_clock::time_point(std::chrono::nanoseconds(next)));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -30,7 +31,8 @@ absl::Status CheckMValues(const Signature& signature, std::span<const int32_t> v
     return absl::OkStatus();
   }
   if (values[0] != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("m_values: offsets[0]=", values[0], " must be 0"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("m_values: offsets[0]=", values[0], " must be 0"));
   }
   for (size_t g = 0; g + 1 < values.size(); ++g) {
     if (values[g + 1] < values[g] || values[g + 1] > rows) {
@@ -58,8 +60,8 @@ absl::Status WriteGroups(Device& device, const BlockRef& block, std::span<const 
   for (size_t g = 0; g < to.size(); ++g) {
     const int64_t begin = from[g].*at;
     const int64_t end = g + 1 < from.size() ? from[g + 1].*at : static_cast<int64_t>(data.size());
-    TETRAD_RETURN_IF_ERROR(device.Write(block.allocation, block.offset + to[g].*at,
-                                        data.subspan(begin, end - begin)));
+    TETRAD_RETURN_IF_ERROR(
+        device.Write(block.allocation, block.offset + to[g].*at, data.subspan(begin, end - begin)));
   }
   return absl::OkStatus();
 }
@@ -72,12 +74,12 @@ absl::Status CheckInlineOperands(const Plan& plan, const InlineOperands& operand
   const OperandLayout& wire = plan.wire;
   const int64_t groups = static_cast<int64_t>(signature.groups.size());
   const int64_t row_scales = signature.row_scale ? wire.rows : 0;
-  const int64_t total = wire.a_bytes + wire.a_scale_bytes + wire.c_bytes +
-                        4 * (groups + row_scales + wire.m_values);
+  const int64_t total =
+      wire.a_bytes + wire.a_scale_bytes + wire.c_bytes + 4 * (groups + row_scales + wire.m_values);
   if (total > max_inline_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("inline_operands: operands and output are ", total,
-                     " bytes, max_inline_bytes is ", max_inline_bytes));
+    return absl::InvalidArgumentError(absl::StrCat("inline_operands: operands and output are ",
+                                                   total, " bytes, max_inline_bytes is ",
+                                                   max_inline_bytes));
   }
   const auto size = [](const auto& range) { return static_cast<int64_t>(range.size()); };
   TETRAD_RETURN_IF_ERROR(
@@ -106,8 +108,9 @@ absl::Status CheckWeightsFit(const Signature& signature, const WeightsVersion& w
     fits = spec.groups[g] == GroupDims{signature.groups[g].n, signature.groups[g].k};
   }
   if (fits) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "weights ", weights.reference(), ": not of the shapes and scale layout the plan was made for"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("weights ", weights.reference(),
+                   ": not of the shapes and scale layout the plan was made for"));
 }
 
 absl::Status CopyInlineOperands(const StagingLease& staging, const InlineOperands& operands) {
@@ -127,8 +130,8 @@ absl::Status CopyInlineOperands(const StagingLease& staging, const InlineOperand
       device.Write(to.alpha.allocation, to.alpha.offset, std::as_bytes(std::span(alpha))));
   TETRAD_RETURN_IF_ERROR(device.Write(to.row_scale.allocation, to.row_scale.offset,
                                       std::as_bytes(operands.row_scale)));
-  TETRAD_RETURN_IF_ERROR(device.Write(to.m_values.allocation, to.m_values.offset,
-                                      std::as_bytes(operands.m_values)));
+  TETRAD_RETURN_IF_ERROR(
+      device.Write(to.m_values.allocation, to.m_values.offset, std::as_bytes(operands.m_values)));
   // An earlier request's output must not show in gaps or rows that are not live.
   if (plan.layout.c_has_gaps) return device.Clear(to.c.allocation, to.c.offset, to.c.bytes);
   return absl::OkStatus();
@@ -145,8 +148,8 @@ absl::Status CopyInlineOutput(const StagingLease& staging, std::span<std::byte> 
   for (size_t g = 0; g < to.size(); ++g) {
     const int64_t begin = to[g].c;
     const int64_t end = g + 1 < to.size() ? to[g + 1].c : plan.wire.c_bytes;
-    TETRAD_RETURN_IF_ERROR(staging.device().Read(c.allocation, c.offset + from[g].c,
-                                                 out.subspan(begin, end - begin)));
+    TETRAD_RETURN_IF_ERROR(
+        staging.device().Read(c.allocation, c.offset + from[g].c, out.subspan(begin, end - begin)));
   }
   return absl::OkStatus();
 }

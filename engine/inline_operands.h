@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+
 #include "engine/staging.h"
 
 namespace tetrad {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -19,9 +20,10 @@ absl::Status CheckTiles(const Signature& signature, const TileTraits& traits) {
     const GroupShape& shape = signature.groups[g];
     tiles += CeilDiv(shape.m, traits.max_rows) * CeilDiv(shape.n, traits.max_columns);
     if (tiles > kMaxPlanTiles) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "group ", g, ": m=", shape.m, " n=", shape.n, ": the groups so far need ", tiles,
-          " tiles of ", traits.max_rows, " x ", traits.max_columns, ", the limit is ", kMaxPlanTiles));
+      return absl::InvalidArgumentError(
+          absl::StrCat("group ", g, ": m=", shape.m, " n=", shape.n, ": the groups so far need ",
+                       tiles, " tiles of ", traits.max_rows, " x ", traits.max_columns,
+                       ", the limit is ", kMaxPlanTiles));
     }
   }
   return absl::OkStatus();

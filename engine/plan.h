@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+
 #include "engine/floor.h"
 #include "engine/schedule.h"
 #include "engine/signature.h"

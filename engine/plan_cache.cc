@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/plan_cache.h"
 
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -13,17 +14,26 @@ bool PlanCache::OverLimits() const {
   return static_cast<int64_t>(by_use_.size()) > limits_.plans || host_bytes_ > limits_.host_bytes;
 }
 
+// Waiters must hear of every end, so not even an exception may pass by.
+absl::StatusOr<std::shared_ptr<PlanEntry>> PlanCache::Build(const Signature& canonical) const {
+  try {
+    return build_(canonical);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("plan: the host memory to build it is lacking");
+  }
+}
+
 absl::StatusOr<PlanCache::Found> PlanCache::Get(const Signature& canonical) {
   std::vector<std::shared_ptr<PlanEntry>> evicted;  // destroyed after the lock is gone
   std::unique_lock lock(mutex_);
   if (const auto at = slots_.find(canonical); at != slots_.end()) {
     const std::shared_ptr<Slot> slot = at->second;
+    ++stats_.hits;
     if (!slot->done) {
       built_.wait(lock, [&] { return slot->done; });
     } else {
       by_use_.splice(by_use_.end(), by_use_, slot->use);
     }
-    ++stats_.hits;
     if (slot->entry == nullptr) return slot->failure;
     return Found{slot->entry, true};
   }
@@ -33,7 +43,7 @@ absl::StatusOr<PlanCache::Found> PlanCache::Get(const Signature& canonical) {
   const Signature* const key = &at->first;  // nodes do not move
   ++stats_.misses;
   lock.unlock();
-  auto built = build_(canonical);
+  auto built = Build(canonical);
   lock.lock();
   slot->done = true;
   built_.notify_all();

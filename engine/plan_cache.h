@@ -25,6 +25,7 @@
 #include "absl/container/node_hash_map.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
+
 #include "engine/signature.h"
 #include "engine/staging.h"
 
@@ -64,6 +65,7 @@ class PlanCache {
     bool done = false;
     std::list<const Signature*>::iterator use;  // where in by_use_, once built
   };
+  absl::StatusOr<std::shared_ptr<PlanEntry>> Build(const Signature& canonical) const;
   bool OverLimits() const;  // needs mutex_
 
   const Limits limits_;
@@ -71,9 +73,10 @@ class PlanCache {
   mutable std::mutex mutex_;
   std::condition_variable built_;
   absl::node_hash_map<Signature, std::shared_ptr<Slot>> slots_;  // guarded by mutex_
-  std::list<const Signature*> by_use_;  // keys of built plans, least recent first; guarded by mutex_
-  int64_t host_bytes_ = 0;              // of built plans; guarded by mutex_
-  Stats stats_;                         // guarded by mutex_
+  std::list<const Signature*>
+      by_use_;              // keys of built plans, least recent first; guarded by mutex_
+  int64_t host_bytes_ = 0;  // of built plans; guarded by mutex_
+  Stats stats_;             // guarded by mutex_
 };
 
 }  // namespace tetrad

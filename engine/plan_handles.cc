@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -21,7 +22,8 @@ std::string MakePrefix() {
 }
 
 absl::Status Stale() {
-  return absl::AbortedError("plan: the handle was given back or is of an earlier daemon; prepare again");
+  return absl::AbortedError(
+      "plan: the handle was given back or is of an earlier daemon; prepare again");
 }
 
 }  // namespace

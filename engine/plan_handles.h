@@ -18,6 +18,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+
 #include "engine/signature.h"
 
 namespace tetrad {

@@ -45,8 +45,8 @@ class SampleRequest {
     spec.scale_layout = options_.types.b_scale_layout;
     const auto version = weights.Begin(std::move(spec));
     if (!version.ok()) return version.status();
-    for (const auto& [operand, data] : {std::pair(WeightsOperand::kCodes, &b_),
-                                        std::pair(WeightsOperand::kScales, &b_scales_)}) {
+    for (const auto& [operand, data] :
+         {std::pair(WeightsOperand::kCodes, &b_), std::pair(WeightsOperand::kScales, &b_scales_)}) {
       const auto status =
           weights.Write(name, *version, operand, 0, std::as_bytes(std::span(*data)));
       if (!status.ok()) return status;
@@ -81,7 +81,8 @@ class SampleRequest {
       std::copy_n(output.data(), output.size(), static_cast<std::byte*>(operands_.stack().c));
     } else {
       for (const GroupProblem& group : operands_.groups()) {
-        const int64_t bytes = group.m == 0 ? 0 : (row_major ? group.m : group.n) * group.c_stride * element;
+        const int64_t bytes =
+            group.m == 0 ? 0 : (row_major ? group.m : group.n) * group.c_stride * element;
         std::copy_n(output.data() + at, bytes, static_cast<std::byte*>(group.c));
         at += bytes;
       }

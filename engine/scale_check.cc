@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+
 #include "engine/weights.h"
 
 namespace tetrad {
@@ -17,7 +18,8 @@ struct Place {
 
 // The inverse of ScaleOffset() within one plane.
 Place PlaceOf(ScaleLayout layout, int64_t offset, int64_t k) {
-  if (layout == ScaleLayout::kLinear) return {offset / (k / kScaleBlock), offset % (k / kScaleBlock)};
+  if (layout == ScaleLayout::kLinear)
+    return {offset / (k / kScaleBlock), offset % (k / kScaleBlock)};
   const int64_t tile = offset / kScaleTileBytes, within = offset % kScaleTileBytes;
   const int64_t tiles_along_k = CeilDiv(k, 64);
   return {tile / tiles_along_k * kScaleTileRows + within / 16 + within % 16 / 4 * 32,
@@ -26,15 +28,24 @@ Place PlaceOf(ScaleLayout layout, int64_t offset, int64_t k) {
 
 }  // namespace
 
+std::vector<int64_t> ScalePlaneOffsets(std::span<const GroupDims> groups, ScaleLayout layout) {
+  std::vector<int64_t> offsets = {0};
+  offsets.reserve(groups.size() + 1);
+  for (const auto [n, k] : groups) {
+    offsets.push_back(offsets.back() + ScalePlaneBytes(layout, n, k));
+  }
+  return offsets;
+}
+
 absl::StatusOr<ScaleChunk> CheckScales(std::span<const GroupDims> groups, ScaleLayout layout,
-                                       int64_t offset, std::span<const std::byte> data) {
+                                       std::span<const int64_t> planes, int64_t offset,
+                                       std::span<const std::byte> data) {
   ScaleChunk chunk;
   size_t done = 0;
-  int64_t plane_begin = 0;
-  for (size_t g = 0; g < groups.size() && done < data.size(); ++g) {
+  const auto first = std::upper_bound(planes.begin(), planes.end(), offset) - planes.begin() - 1;
+  for (size_t g = static_cast<size_t>(first); g < groups.size() && done < data.size(); ++g) {
     const auto [n, k] = groups[g];
-    const int64_t plane_bytes = ScalePlaneBytes(layout, n, k);
-    const int64_t plane_end = plane_begin + plane_bytes;
+    const int64_t plane_begin = planes[g], plane_end = planes[g + 1];
     while (done < data.size() && offset + static_cast<int64_t>(done) < plane_end) {
       const int64_t left = plane_end - offset - static_cast<int64_t>(done);
       const size_t count = std::min<size_t>(data.size() - done, static_cast<size_t>(left));
@@ -49,17 +60,16 @@ absl::StatusOr<ScaleChunk> CheckScales(std::span<const GroupDims> groups, ScaleL
         const Place place = PlaceOf(layout, run_begin + static_cast<int64_t>(i), k);
         if (place.row < n && place.block < k / kScaleBlock) {
           if (legal) continue;
-          return absl::InvalidArgumentError(absl::StrCat(
-              "scales: group ", g, " row ", place.row, " block ", place.block, ": byte 0x",
-              absl::Hex(byte, absl::kZeroPad2),
-              byte == kUe4m3Nan ? " is NaN" : " has the sign bit set"));
+          return absl::InvalidArgumentError(
+              absl::StrCat("scales: group ", g, " row ", place.row, " block ", place.block,
+                           ": byte 0x", absl::Hex(byte, absl::kZeroPad2),
+                           byte == kUe4m3Nan ? " is NaN" : " has the sign bit set"));
         }
         if (chunk.sanitized.empty()) chunk.sanitized.assign(data.begin(), data.end());
         chunk.sanitized[done + i] = std::byte{0};
       }
       done += count;
     }
-    plane_begin = plane_end;
   }
   return chunk;
 }

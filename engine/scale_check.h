@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+
 #include "kernels/nvfp4.h"
 
 namespace tetrad {
@@ -24,9 +25,13 @@ struct ScaleChunk {
   std::vector<std::byte> sanitized;  // the chunk with padding cleared; empty: as it came
 };
 
+// Where the plane of each group begins, and the last one ends.
+std::vector<int64_t> ScalePlaneOffsets(std::span<const GroupDims> groups, ScaleLayout layout);
+
 // `data` are the bytes from `offset` of the planes of `groups`, concatenated;
-// the range must lie within them.
+// the range must lie within them. `planes` are their ScalePlaneOffsets().
 absl::StatusOr<ScaleChunk> CheckScales(std::span<const GroupDims> groups, ScaleLayout layout,
-                                       int64_t offset, std::span<const std::byte> data);
+                                       std::span<const int64_t> planes, int64_t offset,
+                                       std::span<const std::byte> data);
 
 }  // namespace tetrad

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <functional>
+#include <numeric>
 #include <queue>
 #include <utility>
 
@@ -82,7 +82,8 @@ Schedule Assign(std::span<const GroupShape> groups, const TileTraits& traits, in
   }
   std::vector<int32_t> order(tiles.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t x, int32_t y) { return cost[x] > cost[y]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int32_t x, int32_t y) { return cost[x] > cost[y]; });
 
   using Load = std::pair<double, int32_t>;  // work so far, CTA; the lower CTA wins a tie
   std::priority_queue<Load, std::vector<Load>, std::greater<Load>> loads;

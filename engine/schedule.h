@@ -5,7 +5,8 @@
 //
 // Every output element lies in exactly one tile; a tile computes all of K, so
 // no accumulation order depends on the schedule. The longest CTA is within 4/3
-// of max(mean CTA, largest tile) unless its smallest tile cannot be cut further. A pure function; the same input gives the same schedule.
+// of max(mean CTA, largest tile) unless its smallest tile cannot be cut further. A pure function;
+// the same input gives the same schedule.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +33,8 @@ struct TileTraits {
 };
 
 struct Schedule {
-  std::vector<Tile> tiles;         // of CTA 0, then CTA 1, ...; each CTA longest first
-  std::vector<int32_t> cta_begin;  // ctas + 1 indices into tiles
+  std::vector<Tile> tiles;             // of CTA 0, then CTA 1, ...; each CTA longest first
+  std::vector<int32_t> cta_begin;      // ctas + 1 indices into tiles
   std::vector<int32_t> longest_first;  // all tiles by falling cost, for claiming
   double mean_cost = 0;
   double longest_cta_cost = 0;

@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/schedule.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <map>
 #include <random>
 #include <set>
+
+#include <gtest/gtest.h>
 
 #include "kernels/shapes.h"
 
@@ -52,7 +52,8 @@ void CheckCover(std::span<const GroupShape> groups, const TileTraits& traits,
   for (size_t g = 0; g < groups.size(); ++g) {
     ASSERT_EQ(area[g], int64_t{groups[g].m} * groups[g].n) << "group " << g;
     if (groups[g].m == 0) continue;
-    for (const auto& [cuts, extent] : {std::pair(rows[g], groups[g].m), {columns[g], groups[g].n}}) {
+    for (const auto& [cuts, extent] :
+         {std::pair(rows[g], groups[g].m), {columns[g], groups[g].n}}) {
       int32_t at = 0;
       for (const auto& [begin, end] : cuts) {
         ASSERT_EQ(begin, at) << "group " << g;
@@ -108,8 +109,10 @@ void Check(std::span<const GroupShape> groups, const TileTraits& traits, int32_t
 TEST(ScheduleTest, NamedShapesOnManyDevices) {
   const TileTraits traits[] = {Traits(256, 256, 1, 32), Traits(128, 128, 8, 64),
                                Traits(64, 512, 64, 128)};
-  for (const auto& list : {std::span<const NamedShape>(kBenchmarkShapes), {kTestShapes},
-                           {kDecodeShapes}, {kPrefillShapes}}) {
+  for (const auto& list : {std::span<const NamedShape>(kBenchmarkShapes),
+                           {kTestShapes},
+                           {kDecodeShapes},
+                           {kPrefillShapes}}) {
     for (const NamedShape& shape : list) {
       for (const TileTraits& t : traits) {
         for (const int32_t ctas : {1, 2, 3, 7, 16, 132}) {

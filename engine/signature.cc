@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -38,15 +39,17 @@ absl::Status CheckGroup(const Signature& s, size_t g) {
   const std::string group = absl::StrCat("group ", g, ": ");
   if (shape.n < 1) return Invalid(absl::StrCat(group, "n=", shape.n, " must be at least 1"));
   if (shape.k < 1 || shape.k % kKMultiple != 0) {
-    return Invalid(absl::StrCat(group, "k=", shape.k, " must be a positive multiple of ", kKMultiple));
+    return Invalid(
+        absl::StrCat(group, "k=", shape.k, " must be a positive multiple of ", kKMultiple));
   }
   if (shape.m < 0) return Invalid(absl::StrCat(group, "m=", shape.m, " must not be negative"));
   if (s.device_m() && shape.m != 0) {
     return Invalid(absl::StrCat(group, "m=", shape.m, " must be 0: it is read from device memory"));
   }
   if (s.form == GroupForm::kStacked && (shape.n != s.groups[0].n || shape.k != s.groups[0].k)) {
-    return Invalid(absl::StrCat(group, "n=", shape.n, " k=", shape.k, " must equal n=", s.groups[0].n,
-                                " k=", s.groups[0].k, " of group 0 in the stacked form"));
+    return Invalid(absl::StrCat(group, "n=", shape.n, " k=", shape.k,
+                                " must equal n=", s.groups[0].n, " k=", s.groups[0].k,
+                                " of group 0 in the stacked form"));
   }
   return absl::OkStatus();
 }
@@ -66,8 +69,8 @@ absl::Status CheckStride(const Signature& s) {
   for (size_t g = 0; g < s.groups.size(); ++g) {
     const int64_t dense = DenseStride(s, s.groups[g], stack_rows);
     if (s.c_stride < dense) {
-      return Invalid(absl::StrCat("group ", g, ": output_stride=", s.c_stride,
-                                  " must be at least ", dense, " (0 means dense)"));
+      return Invalid(absl::StrCat("group ", g, ": output_stride=", s.c_stride, " must be at least ",
+                                  dense, " (0 means dense)"));
     }
   }
   return absl::OkStatus();

@@ -3,11 +3,10 @@
 //
 // Signature: all that decides a plan.
 //
-// Two signatures that would run the same plan compare equal once canonical:
-// Canonicalize() validates every field against the data contract
-// (docs/design.md section 5) and removes the freedom of expression, e.g. a
-// stride that equals the dense one becomes 0. Equality is over the full key;
-// the hash only selects a bucket. A plain value; no thread safety of its own.
+// Spellings of one signature compare equal once canonical: Canonicalize() validates every field
+// against the data contract (docs/design.md section 5) and removes the freedom of expression, e.g.
+// a stride that equals the dense one becomes 0. Equality is over the full key; the hash only
+// selects a bucket. A plain value; no thread safety of its own.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+
 #include "kernels/problem.h"
 
 namespace tetrad {
@@ -70,8 +70,8 @@ struct OperandLayout {
   int64_t a_scale_bytes = 0;
   int64_t c_bytes = 0;
   int64_t rows = 0;
-  int64_t m_values = 0;    // int32 values of offsets or counts; 0 with host M
-  int64_t c_stride = 0;    // device-side M: elements
+  int64_t m_values = 0;     // int32 values of offsets or counts; 0 with host M
+  int64_t c_stride = 0;     // device-side M: elements
   bool c_has_gaps = false;  // some byte of C is not an element of a group, or may not be live
 };
 

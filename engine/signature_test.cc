@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/signature.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <functional>
 #include <random>
 #include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "absl/hash/hash.h"
 
@@ -39,7 +39,8 @@ TEST(SignatureTest, EveryIllegalFieldIsNamedWithValueAndLimit) {
       {"groups=0 must be at least 1", [](Signature& s) { s.groups.clear(); }},
       {"group 1: n=0 must be at least 1", [](Signature& s) { s.groups[1].n = 0; }},
       {"group 1: n=-5 must", [](Signature& s) { s.groups[1].n = -5; }},
-      {"group 0: k=100 must be a positive multiple of 32", [](Signature& s) { s.groups[0].k = 100; }},
+      {"group 0: k=100 must be a positive multiple of 32",
+       [](Signature& s) { s.groups[0].k = 100; }},
       {"group 0: k=0 must", [](Signature& s) { s.groups[0].k = 0; }},
       {"group 0: k=-32 must", [](Signature& s) { s.groups[0].k = -32; }},
       {"group 1: m=-1 must not be negative", [](Signature& s) { s.groups[1].m = -1; }},
@@ -73,7 +74,8 @@ TEST(SignatureTest, EveryIllegalFieldIsNamedWithValueAndLimit) {
        [](Signature& s) { s = Capacity(MSource::kCounts, 2000000000, 2); }},
       {"group 0: m=3 must be 0: it is read from device memory",
        [](Signature& s) { s = Capacity(MSource::kCounts, 8, 2), s.groups[0].m = 3; }},
-      {"weights: needs", [](Signature& s) { s.groups[0].n = 2147483647, s.groups[0].k = 2147483616; }},
+      {"weights: needs",
+       [](Signature& s) { s.groups[0].n = 2147483647, s.groups[0].k = 2147483616; }},
       {"output: needs", [](Signature& s) { s.c_stride = int64_t{1} << 60; }},
       {"activations: needs",
        [](Signature& s) { s.groups[0].m = 2147483647, s.groups[0].k = 1 << 20; }},

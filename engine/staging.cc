@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -62,14 +63,14 @@ PlanEntry::~PlanEntry() { ReleaseIdle(); }
 absl::StatusOr<std::unique_ptr<StagingSet>> PlanEntry::MakeSet() {
   // No other set gives way for what can never fit, and no retry helps.
   if (set_bytes_ > budget_.limit_bytes()) {
-    return absl::InvalidArgumentError(absl::StrCat("staging_bytes: inline operands of this plan take ",
-                                                   set_bytes_, " bytes, the limit is ",
-                                                   budget_.limit_bytes()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("staging_bytes: inline operands of this plan take ", set_bytes_,
+                     " bytes, the limit is ", budget_.limit_bytes()));
   }
   if (!budget_.Take(set_bytes_)) {
-    return absl::ResourceExhaustedError(absl::StrCat("staging_bytes: ", set_bytes_, " bytes wanted, ",
-                                                     budget_.limit_bytes() - budget_.used_bytes(),
-                                                     " of ", budget_.limit_bytes(), " left"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "staging_bytes: ", set_bytes_, " bytes wanted, ",
+        budget_.limit_bytes() - budget_.used_bytes(), " of ", budget_.limit_bytes(), " left"));
   }
   auto memory = device_.Allocate(set_bytes_);
   if (!memory.ok()) {
@@ -79,8 +80,9 @@ absl::StatusOr<std::unique_ptr<StagingSet>> PlanEntry::MakeSet() {
   auto set = std::make_unique<StagingSet>();
   set->memory = *memory;
   set->operands = template_;
-  for (BlockRef* block : {&set->operands.a, &set->operands.a_scales, &set->operands.c,
-                          &set->operands.alpha, &set->operands.row_scale, &set->operands.m_values}) {
+  for (BlockRef* block :
+       {&set->operands.a, &set->operands.a_scales, &set->operands.c, &set->operands.alpha,
+        &set->operands.row_scale, &set->operands.m_values}) {
     block->allocation = memory->id;
   }
   return set;

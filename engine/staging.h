@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+
 #include "engine/device.h"
 #include "engine/plan.h"
 #include "engine/weights.h"
@@ -103,8 +104,8 @@ class PlanEntry : public std::enable_shared_from_this<PlanEntry> {
   Device& device_;
   StagingBudget& budget_;
   const std::shared_ptr<const Plan> plan_;
-  OperandBlocks template_;      // blocks of a set, without allocation
-  int64_t set_bytes_ = 0;  // of the allocation of a set
+  OperandBlocks template_;  // blocks of a set, without allocation
+  int64_t set_bytes_ = 0;   // of the allocation of a set
   std::mutex mutex_;
   std::vector<std::unique_ptr<StagingSet>> idle_;  // guarded by mutex_
 };

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
 #include "engine/scale_check.h"
 #include "engine/support/status_macros.h"
 
@@ -26,9 +27,8 @@ bool IsNameCharacter(char c) {
 absl::Status ValidateName(std::string_view name) {
   if (name.empty() || name.size() > kMaxNameBytes ||
       !std::all_of(name.begin(), name.end(), IsNameCharacter)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("name: ", name.size(),
-                     " bytes; must be 1 to 128 characters of A-Z a-z 0-9 . _ / -"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "name: ", name.size(), " bytes; must be 1 to 128 characters of A-Z a-z 0-9 . _ / -"));
   }
   return absl::OkStatus();
 }
@@ -60,9 +60,11 @@ absl::StatusOr<Reference> ParseReference(std::string_view text) {
   if (at != std::string_view::npos) {
     const std::string_view digits = text.substr(at + 1);
     int64_t version = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), version);
+    const auto [end, error] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), version);
     if (error != std::errc() || end != digits.data() + digits.size() || version < 1) {
-      return absl::InvalidArgumentError("weights: the part after @ must be a positive version number");
+      return absl::InvalidArgumentError(
+          "weights: the part after @ must be a positive version number");
     }
     reference.version = version;
   }
@@ -71,7 +73,8 @@ absl::StatusOr<Reference> ParseReference(std::string_view text) {
 
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
-absl::Status CheckFactors(absl::string_view field, const std::vector<float>& values, size_t groups) {
+absl::Status CheckFactors(absl::string_view field, const std::vector<float>& values,
+                          size_t groups) {
   if (!values.empty() && values.size() != groups) {
     return absl::InvalidArgumentError(
         absl::StrCat(field, ": ", values.size(), " values for ", groups, " groups"));
@@ -99,11 +102,12 @@ absl::Status ValidateWeightsSpec(const WeightsSpec& spec) {
   for (size_t g = 0; g < spec.groups.size(); ++g) {
     const auto [n, k] = spec.groups[g];
     if (n < 1) {
-      return absl::InvalidArgumentError(absl::StrCat("group ", g, ": n=", n, " must be at least 1"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("group ", g, ": n=", n, " must be at least 1"));
     }
     if (k < 1 || k % kKMultiple != 0) {
-      return absl::InvalidArgumentError(absl::StrCat("group ", g, ": k=", k,
-                                                     " must be a positive multiple of ", kKMultiple));
+      return absl::InvalidArgumentError(
+          absl::StrCat("group ", g, ": k=", k, " must be a positive multiple of ", kKMultiple));
     }
     // n * k < 2^62, but a single group beyond the limit must not be summed.
     const int64_t codes = CodeBytes(n, k);
@@ -136,8 +140,11 @@ BlockRef WeightsVersion::scales() const { return {memory_.id, scales_offset_, sc
 
 // A version being written.
 struct WeightsRegistry::Pending {
-  explicit Pending(std::shared_ptr<WeightsVersion> v) : version(std::move(v)) {}
+  explicit Pending(std::shared_ptr<WeightsVersion> v)
+      : version(std::move(v)),
+        scale_planes(ScalePlaneOffsets(version->spec().groups, version->spec().scale_layout)) {}
   const std::shared_ptr<WeightsVersion> version;
+  const std::vector<int64_t> scale_planes;
   std::mutex mutex;
   std::map<int64_t, int64_t> written[2];  // per operand, begin -> end, merged; guarded by mutex
   bool closed = false;                    // sealed or abandoned; guarded by mutex
@@ -193,7 +200,8 @@ absl::StatusOr<std::shared_ptr<WeightsRegistry::Pending>> WeightsRegistry::FindP
           absl::StrCat("weights ", View(name), "@", version, " is sealed"));
     }
   }
-  return absl::NotFoundError(absl::StrCat("weights: no unsealed version ", version, " of that name"));
+  return absl::NotFoundError(
+      absl::StrCat("weights: no unsealed version ", version, " of that name"));
 }
 
 absl::Status WeightsRegistry::Write(std::string_view name, int64_t version, WeightsOperand operand,
@@ -206,7 +214,8 @@ absl::Status WeightsRegistry::Write(std::string_view name, int64_t version, Weig
   const int64_t bytes = static_cast<int64_t>(data.size());
   if (offset < 0 || offset > block.bytes || bytes > block.bytes - offset) {
     return absl::InvalidArgumentError(absl::StrCat(field, ": ", bytes, " bytes at offset ", offset,
-                                                   " exceed the operand's ", block.bytes, " bytes"));
+                                                   " exceed the operand's ", block.bytes,
+                                                   " bytes"));
   }
   if (bytes == 0) return absl::OkStatus();
 
@@ -230,7 +239,8 @@ absl::Status WeightsRegistry::Write(std::string_view name, int64_t version, Weig
   }
   if (scales) {
     TETRAD_ASSIGN_OR_RETURN(const ScaleChunk clean,
-                            CheckScales(weights.spec().groups, weights.spec().scale_layout, offset, data));
+                            CheckScales(weights.spec().groups, weights.spec().scale_layout,
+                                        pending->scale_planes, offset, data));
     TETRAD_RETURN_IF_ERROR(device_.Write(block.allocation, block.offset + offset,
                                          clean.sanitized.empty() ? data : clean.sanitized));
   } else {
@@ -261,15 +271,16 @@ absl::StatusOr<WeightsInfo> WeightsRegistry::Seal(std::string_view name, int64_t
     const bool scales = operand == WeightsOperand::kScales;
     const int64_t want = scales ? weights->scales().bytes : weights->codes().bytes;
     const auto& written = pending->written[static_cast<size_t>(operand)];
-    if (written.size() == 1 && written.begin()->first == 0 && written.begin()->second == want) continue;
+    if (written.size() == 1 && written.begin()->first == 0 && written.begin()->second == want)
+      continue;
     int64_t have = 0, first_gap = 0;
     for (const auto& [begin, end] : written) {
       if (begin == first_gap) first_gap = end;
       have += end - begin;
     }
-    return absl::FailedPreconditionError(absl::StrCat(scales ? "scales" : "codes", ": ", want - have,
-                                                      " of ", want, " bytes missing, the first at ",
-                                                      first_gap));
+    return absl::FailedPreconditionError(absl::StrCat(scales ? "scales" : "codes", ": ",
+                                                      want - have, " of ", want,
+                                                      " bytes missing, the first at ", first_gap));
   }
   // Takes long for gigabytes, so not under the registry's lock. Nothing is lost
   // if publishing then fails: every byte is there, and to seal again is no error.
@@ -293,9 +304,10 @@ absl::StatusOr<bool> WeightsRegistry::Publish(Pending& pending) {
   if (entry.sealed != nullptr &&
       (entry.sealed->spec().groups != weights->spec().groups ||
        entry.sealed->spec().scale_layout != weights->spec().scale_layout)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "weights ", weights->spec().name, ": a replacement needs the shapes and scale layout of version ",
-        entry.sealed->version(), "; drop it first to change them"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("weights ", weights->spec().name,
+                     ": a replacement needs the shapes and scale layout of version ",
+                     entry.sealed->version(), "; drop it first to change them"));
   }
   pending.closed = true;
   entry.pending.erase(weights->version());
@@ -324,7 +336,8 @@ absl::StatusOr<std::shared_ptr<const WeightsVersion>> WeightsRegistry::Resolve(
   std::lock_guard lock(mutex_);
   const auto at = names_.find(reference.name);
   if (at == names_.end()) {
-    return absl::NotFoundError(absl::StrCat("weights: nothing is registered as ", View(reference.name)));
+    return absl::NotFoundError(
+        absl::StrCat("weights: nothing is registered as ", View(reference.name)));
   }
   const Name& entry = at->second;
   if (entry.sealed == nullptr) {
@@ -333,7 +346,8 @@ absl::StatusOr<std::shared_ptr<const WeightsVersion>> WeightsRegistry::Resolve(
   }
   if (reference.version.has_value() && *reference.version != entry.sealed->version()) {
     if (entry.pending.contains(*reference.version)) {
-      return absl::FailedPreconditionError(absl::StrCat("weights ", View(text), " is not sealed yet"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("weights ", View(text), " is not sealed yet"));
     }
     return absl::NotFoundError(
         absl::StrCat("weights ", View(text), ": the version is ", entry.sealed->version()));

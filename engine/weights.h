@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+
 #include "engine/device.h"
 
 namespace tetrad {
@@ -37,7 +38,7 @@ struct GroupDims {
 };
 
 struct WeightsSpec {
-  std::string name;               // [A-Za-z0-9._/-]{1,128}
+  std::string name;  // [A-Za-z0-9._/-]{1,128}
   std::vector<GroupDims> groups;
   ScaleLayout scale_layout = ScaleLayout::kLinear;
   std::vector<float> alpha;        // per group, finite; empty: 1
@@ -102,8 +103,8 @@ class WeightsRegistry {
   // Bytes of an operand, from its start; refused where bytes were already
   // written. INVALID_ARGUMENT names group, row and block of an illegal scale;
   // RESOURCE_EXHAUSTED: so far out of order that too many gaps must be kept.
-  absl::Status Write(std::string_view name, int64_t version, WeightsOperand operand,
-                     int64_t offset, std::span<const std::byte> data);
+  absl::Status Write(std::string_view name, int64_t version, WeightsOperand operand, int64_t offset,
+                     std::span<const std::byte> data);
   // Checks, freezes and publishes. FAILED_PRECONDITION names the bytes missing
   // or the version whose shapes and scale layout a replacement must have.
   absl::StatusOr<WeightsInfo> Seal(std::string_view name, int64_t version);

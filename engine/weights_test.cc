@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/weights.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <random>
 #include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "engine/cpu_device.h"
 #include "engine/scale_check.h"
@@ -24,14 +24,15 @@ class WeightsTest : public ::testing::Test {
                                    [] {})),
         registry_(*device_, {.max_versions = 4, .max_pieces = 3}, [this] { ++retired_; }) {}
 
-  static WeightsSpec Spec(const std::string& name, std::vector<GroupDims> groups = {{6, 64}, {5, 32}}) {
+  static WeightsSpec Spec(const std::string& name,
+                          std::vector<GroupDims> groups = {{6, 64}, {5, 32}}) {
     WeightsSpec spec;
     spec.name = name;
     spec.groups = std::move(groups);
     return spec;
   }
-  absl::Status Write(const std::string& name, int64_t version, WeightsOperand operand, int64_t offset,
-                     int64_t bytes, uint8_t value) {
+  absl::Status Write(const std::string& name, int64_t version, WeightsOperand operand,
+                     int64_t offset, int64_t bytes, uint8_t value) {
     const std::vector<std::byte> data(static_cast<size_t>(bytes), std::byte{value});
     return registry_.Write(name, version, operand, offset, data);
   }
@@ -67,17 +68,17 @@ TEST_F(WeightsTest, SealedWeightsResolveByNameAndVersion) {
   EXPECT_TRUE(absl::IsNotFound(registry_.Resolve("a/b.c_d-1@999").status()));
   EXPECT_TRUE(absl::IsNotFound(registry_.Resolve("unknown").status()));
   // Sealed memory cannot be written, by registry or device.
-  EXPECT_TRUE(absl::IsFailedPrecondition(
-      Write("a/b.c_d-1", version, WeightsOperand::kCodes, 0, 1, 0)));
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(Write("a/b.c_d-1", version, WeightsOperand::kCodes, 0, 1, 0)));
   const std::byte byte{};
-  EXPECT_TRUE(absl::IsFailedPrecondition(
-      device_->Write((*weights)->codes().allocation, 0, {&byte, 1})));
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(device_->Write((*weights)->codes().allocation, 0, {&byte, 1})));
 }
 
 TEST_F(WeightsTest, ReferencesAreParsedStrictly) {
   Sealed("w", 1);
-  for (const char* text : {"", "w@", "w@0", "w@-1", "w@1x", "w@@1", "w ", "w\n", "w@99999999999999999999",
-                           "caf\xc3\xa9"}) {
+  for (const char* text : {"", "w@", "w@0", "w@-1", "w@1x", "w@@1", "w ", "w\n",
+                           "w@99999999999999999999", "caf\xc3\xa9"}) {
     EXPECT_TRUE(absl::IsInvalidArgument(registry_.Resolve(text).status())) << text;
   }
   EXPECT_TRUE(absl::IsInvalidArgument(registry_.Resolve(std::string(129, 'a')).status()));
@@ -92,7 +93,8 @@ TEST_F(WeightsTest, SpecsAreChecked) {
   };
   EXPECT_THAT(refused(Spec("w", {})), HasSubstr("groups=0"));
   EXPECT_THAT(refused(Spec("w", {{4, 32}, {0, 32}})), HasSubstr("group 1: n=0"));
-  EXPECT_THAT(refused(Spec("w", {{4, 48}})), HasSubstr("group 0: k=48 must be a positive multiple"));
+  EXPECT_THAT(refused(Spec("w", {{4, 48}})),
+              HasSubstr("group 0: k=48 must be a positive multiple"));
   EXPECT_THAT(refused(Spec("w", {{2147483647, 2147483616}})), HasSubstr("exceed the limit"));
   EXPECT_THAT(refused(Spec("w@1")), HasSubstr("name:"));
   WeightsSpec spec = Spec("w");
@@ -108,13 +110,17 @@ TEST_F(WeightsTest, EveryByteExactlyOnceInAnyOrder) {
   const int64_t codes = 6 * 32 + 5 * 16;
   EXPECT_TRUE(Write("w", version, WeightsOperand::kCodes, 100, 50, 7).ok());
   EXPECT_TRUE(Write("w", version, WeightsOperand::kCodes, 0, 100, 7).ok());
-  for (const auto& [offset, bytes] : {std::pair<int64_t, int64_t>{99, 1}, {149, 2}, {0, 1}, {50, 200}}) {
-    EXPECT_THAT(std::string(Write("w", version, WeightsOperand::kCodes, offset, bytes, 7).message()),
-                HasSubstr("already written"));
+  for (const auto& [offset, bytes] :
+       {std::pair<int64_t, int64_t>{99, 1}, {149, 2}, {0, 1}, {50, 200}}) {
+    EXPECT_THAT(
+        std::string(Write("w", version, WeightsOperand::kCodes, offset, bytes, 7).message()),
+        HasSubstr("already written"));
   }
-  for (const auto& [offset, bytes] : {std::pair<int64_t, int64_t>{-1, 1}, {codes, 1}, {codes - 1, 2}}) {
-    EXPECT_THAT(std::string(Write("w", version, WeightsOperand::kCodes, offset, bytes, 7).message()),
-                HasSubstr("exceed the operand's 272 bytes"));
+  for (const auto& [offset, bytes] :
+       {std::pair<int64_t, int64_t>{-1, 1}, {codes, 1}, {codes - 1, 2}}) {
+    EXPECT_THAT(
+        std::string(Write("w", version, WeightsOperand::kCodes, offset, bytes, 7).message()),
+        HasSubstr("exceed the operand's 272 bytes"));
   }
   EXPECT_TRUE(Write("w", version, WeightsOperand::kCodes, codes, 0, 7).ok());
   EXPECT_THAT(std::string(registry_.Seal("w", version).status().message()),
@@ -149,8 +155,9 @@ TEST_F(WeightsTest, PiecesWithGapsBetweenThemAreBounded) {
 TEST_F(WeightsTest, IllegalScalesAreNamed) {
   const int64_t version = *registry_.Begin(Spec("w"));
   // Group 1 starts at byte 24; two blocks a row.
-  EXPECT_THAT(std::string(Write("w", version, WeightsOperand::kScales, 24 + 3 * 2 + 1, 1, 0x7F).message()),
-              HasSubstr("group 1 row 3 block 1: byte 0x7f is NaN"));
+  EXPECT_THAT(
+      std::string(Write("w", version, WeightsOperand::kScales, 24 + 3 * 2 + 1, 1, 0x7F).message()),
+      HasSubstr("group 1 row 3 block 1: byte 0x7f is NaN"));
   EXPECT_THAT(std::string(Write("w", version, WeightsOperand::kScales, 5, 1, 0x80).message()),
               HasSubstr("group 0 row 1 block 1: byte 0x80 has the sign bit set"));
   EXPECT_TRUE(Write("w", version, WeightsOperand::kScales, 5, 1, 0x7E).ok());
@@ -220,6 +227,7 @@ TEST(ScaleCheckTest, FindsEveryIllegalByteAndClearsPadding) {
   std::mt19937_64 random(3);
   for (const ScaleLayout layout : {ScaleLayout::kLinear, ScaleLayout::kBlocked}) {
     const std::vector<GroupDims> groups = {{130, 96}, {1, 32}, {128, 64}, {7, 160}};
+    const std::vector<int64_t> planes = ScalePlaneOffsets(groups, layout);
     std::vector<std::byte> plane;
     std::vector<size_t> begin;
     for (const auto [n, k] : groups) {
@@ -233,7 +241,7 @@ TEST(ScaleCheckTest, FindsEveryIllegalByteAndClearsPadding) {
     }
     for (int round = 0; round < 300; ++round) {
       const size_t from = random() % plane.size(), count = 1 + random() % (plane.size() - from);
-      const auto chunk = CheckScales(groups, layout, static_cast<int64_t>(from),
+      const auto chunk = CheckScales(groups, layout, planes, static_cast<int64_t>(from),
                                      std::span(plane).subspan(from, count));
       ASSERT_TRUE(chunk.ok()) << chunk.status();
       for (size_t i = 0; i < count; ++i) {
@@ -248,11 +256,11 @@ TEST(ScaleCheckTest, FindsEveryIllegalByteAndClearsPadding) {
       const int64_t block = static_cast<int64_t>(random() % (k / 16));
       std::vector<std::byte> bad = plane;
       bad[begin[g] + ScaleOffset(layout, row, block, k)] = std::byte(0x7F + random() % 0x81);
-      const auto refused = CheckScales(groups, layout, 0, bad);
+      const auto refused = CheckScales(groups, layout, planes, 0, bad);
       ASSERT_TRUE(absl::IsInvalidArgument(refused.status()));
       ASSERT_THAT(std::string(refused.status().message()),
-                  HasSubstr("group " + std::to_string(g) + " row " + std::to_string(row) + " block " +
-                            std::to_string(block) + ":"));
+                  HasSubstr("group " + std::to_string(g) + " row " + std::to_string(row) +
+                            " block " + std::to_string(block) + ":"));
     }
   }
 }

@@ -125,7 +125,8 @@ void Comparison::AddElement(const GroupProblem& group, const ReferenceBlock& blo
   if (check_ == Check::kBound) {
     const float value = OutputValue(types_.c_type, actual);
     const bool canonical = !IsNanBits(value) || actual == OutputBits(types_.c_type, value);
-    share = canonical ? ShareOfBound(group, row, block.sum[at], block.magnitude[at], value) : HUGE_VAL;
+    share =
+        canonical ? ShareOfBound(group, row, block.sum[at], block.magnitude[at], value) : HUGE_VAL;
   }
   Note(share, area, row, column, expected, actual);
 }

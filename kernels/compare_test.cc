@@ -147,12 +147,21 @@ TEST(CompareTest, OnlyTheCanonicalNanIsRight) {
   const uint8_t ones[2] = {0x38, 0x38}, nans[2] = {kUe4m3Nan, 0x38};
   const ProblemTypes types;
   uint16_t c = 0;
-  const GroupProblem group{
-      .a = codes, .a_scales = nans, .b = codes, .b_scales = ones, .c = &c, .c_stride = 1, .m = 1, .n = 1, .k = 32};
+  const GroupProblem group{.a = codes,
+                           .a_scales = nans,
+                           .b = codes,
+                           .b_scales = ones,
+                           .c = &c,
+                           .c_stride = 1,
+                           .m = 1,
+                           .n = 1,
+                           .k = 32};
   for (const Check check : {Check::kBits, Check::kBound}) {
-    for (const uint16_t bits : {kCanonicalNanFp16, uint16_t{0xFFFF}, uint16_t{0x7E00}, uint16_t{0x7C00}}) {
+    for (const uint16_t bits :
+         {kCanonicalNanFp16, uint16_t{0xFFFF}, uint16_t{0x7E00}, uint16_t{0x7C00}}) {
       c = bits;
-      EXPECT_EQ(Verify(types, {&group, 1}, {.check = check}).pass, bits == kCanonicalNanFp16) << bits;
+      EXPECT_EQ(Verify(types, {&group, 1}, {.check = check}).pass, bits == kCanonicalNanFp16)
+          << bits;
     }
   }
 }

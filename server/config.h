@@ -39,6 +39,7 @@ struct Config {
   std::string instruction_set = "auto";
   int64_t memory_bytes = 0;
   int64_t plan_capacity = EngineOptions{}.plan_capacity;
+  int64_t plan_host_bytes = EngineOptions{}.plan_host_bytes;
   int64_t max_inline_bytes = EngineOptions{}.max_inline_bytes;
   int64_t staging_bytes = EngineOptions{}.staging_bytes;
   int64_t queue_depth = EngineOptions{}.queue_depth;

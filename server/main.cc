@@ -131,6 +131,7 @@ int Fail(const absl::Status& status, Log& log) {
 EngineOptions ToEngineOptions(const Config& config) {
   EngineOptions options;
   options.plan_capacity = config.plan_capacity;
+  options.plan_host_bytes = config.plan_host_bytes;
   options.max_inline_bytes = config.max_inline_bytes;
   options.staging_bytes = config.staging_bytes;
   options.queue_depth = config.queue_depth;

@@ -12,11 +12,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#define TETRAD_RETURN_IF_ERROR(expression)                                       \
-  do {                                                                           \
-    if (absl::Status tetrad_status = (expression); !tetrad_status.ok()) {        \
-      return tetrad_status;                                                      \
-    }                                                                            \
+#define TETRAD_RETURN_IF_ERROR(expression)                                \
+  do {                                                                    \
+    if (absl::Status tetrad_status = (expression); !tetrad_status.ok()) { \
+      return tetrad_status;                                               \
+    }                                                                     \
   } while (false)
 
 #define TETRAD_CONCAT_INNER(a, b) a##b
@@ -29,10 +29,10 @@
   if (!temporary.ok()) return std::move(temporary).status();             \
   declaration = std::move(temporary).value()
 
-#define TETRAD_CHECK(condition)                                                             \
-  do {                                                                                      \
-    if (!(condition)) {                                                                     \
-      std::fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition);    \
-      std::abort();                                                                         \
-    }                                                                                       \
+#define TETRAD_CHECK(condition)                                                          \
+  do {                                                                                   \
+    if (!(condition)) {                                                                  \
+      std::fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition); \
+      std::abort();                                                                      \
+    }                                                                                    \
   } while (false)

@@ -4,9 +4,9 @@
 // UniqueFd: sole owner of a file descriptor; closes it when destroyed.
 #pragma once
 
-#include <unistd.h>
-
 #include <utility>
+
+#include <unistd.h>
 
 namespace tetrad {
 
