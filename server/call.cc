@@ -6,7 +6,10 @@
 #include <new>
 #include <utility>
 
+#include <grpc/support/time.h>
+
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 
 #include "server/identity.h"
 #include "server/status.h"
@@ -53,8 +56,14 @@ absl::Status Guarded(absl::FunctionRef<absl::Status()> body) {
   }
 }
 
+absl::Time ToTime(gpr_timespec deadline) {
+  const gpr_timespec time = gpr_convert_clock_type(deadline, GPR_CLOCK_REALTIME);
+  if (gpr_time_cmp(time, gpr_inf_future(GPR_CLOCK_REALTIME)) == 0) return absl::InfiniteFuture();
+  return absl::FromUnixSeconds(time.tv_sec) + absl::Nanoseconds(time.tv_nsec);
+}
+
 absl::Status CancelledStatus(const grpc::CallbackServerContext& context) {
-  return context.deadline() <= std::chrono::system_clock::now()
+  return ToTime(context.raw_deadline()) <= absl::Now()
              ? absl::DeadlineExceededError("the deadline passed")
              : absl::CancelledError("the call was cancelled");
 }

@@ -54,6 +54,11 @@ class Call {
 // Runs `body`; std::bad_alloc becomes RESOURCE_EXHAUSTED, others INTERNAL.
 absl::Status Guarded(absl::FunctionRef<absl::Status()> body);
 
+// The raw_deadline() of a call, InfiniteFuture() if it has none. Not made of its
+// deadline(): that wraps into the past after the year 2262, and clients that
+// mean "for ever" ask for later.
+absl::Time ToTime(gpr_timespec deadline);
+
 // What a cancelled call ends with.
 absl::Status CancelledStatus(const grpc::CallbackServerContext& context);
 

@@ -8,7 +8,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include <CLI/CLI.hpp>
 
@@ -166,10 +165,17 @@ absl::Status ApplyFile(const std::string& path, LoadedConfig& loaded) {
 }
 
 std::string Quoted(std::string_view text) {
-  return absl::StrCat("\"",
-                      absl::StrReplaceAll(absl::string_view(text.data(), text.size()),
-                                          {{"\\", "\\\\"}, {"\"", "\\\""}, {"\n", "\\n"}}),
-                      "\"");
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += {'\\', c};
+    } else if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) {
+      absl::StrAppend(&out, "\\u", absl::Hex(static_cast<unsigned char>(c), absl::kZeroPad4));
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
 }
 
 struct Printer {

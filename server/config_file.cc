@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 
 #include <toml++/toml.h>
 
@@ -37,7 +36,11 @@ absl::StatusOr<ConfigValue> ToValue(const toml::node& node) {
 
 absl::StatusOr<std::vector<ConfigFileEntry>> ReadConfigFile(const std::string& path) {
   std::ifstream stream(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  std::string text;
+  // Unlike the buffer's own iterators, which throw at a folder, read() only fails.
+  for (char block[4096]; stream.read(block, sizeof(block)) || stream.gcount() > 0;) {
+    text.append(block, static_cast<size_t>(stream.gcount()));
+  }
   if (!stream.is_open() || stream.bad()) {
     return absl::InvalidArgumentError(
         absl::StrCat(ErrorText(path), ": cannot be read: ", std::strerror(errno)));

@@ -110,6 +110,7 @@ TEST_F(ConfigTest, FileErrorsNameFileAndLine) {
   }
   EXPECT_THAT(Error({"--config", "/does/not/exist"}),
               HasSubstr("/does/not/exist: cannot be read: No such file"));
+  EXPECT_THAT(Error({"--config", "/"}), HasSubstr("/: cannot be read: Is a directory"));
 }
 
 TEST_F(ConfigTest, FlagAndVariableErrorsNameTheirSource) {
@@ -125,7 +126,7 @@ TEST_F(ConfigTest, FlagAndVariableErrorsNameTheirSource) {
 
 TEST_F(ConfigTest, PrintedConfigIsAConfigFile) {
   environment_ = {{"TETRAD_DEVICE", "cpu"}};
-  auto loaded = Load({"--listen", "unix:/a \"b\"\\", "--threads", "3", "--print-config"});
+  auto loaded = Load({"--listen", "unix:/a \"b\"\\\n\x01", "--threads", "3", "--print-config"});
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_EQ(loaded->action, ConfigAction::kPrintConfig);
   const std::string printed = PrintConfig(*loaded);

@@ -104,9 +104,7 @@ absl::Status ExecuteCall::Hand(Engine& engine, ExecutionId* execution) {
     request.weights = request_.weights();
   }
   request.operands = FromProto(request_.inline_operands());
-  if (context_.deadline() != std::chrono::system_clock::time_point::max()) {
-    request.deadline = absl::FromChrono(context_.deadline());
-  }
+  request.deadline = ToTime(context_.raw_deadline());
   *execution = engine.Execute(
       request, [link = link_](Result result) { Completed(link, std::move(result)); });
   return absl::OkStatus();

@@ -132,13 +132,24 @@ void Server::Impl::SetArguments(grpc::ServerBuilder& builder) const {
   builder.SetMaxSendMessageSize(message_limit);
   // Off: with it, two daemons could listen on one port, each getting some calls.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // A megabyte of compressed zeros would be a gigabyte here before any limit of
+  // size is looked at, and operands do not compress.
+  builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxFrameBytes);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookAheadBytes);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kMinPingIntervalMs);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
-  builder.SetResourceQuota(grpc::ResourceQuota("tetradd").SetMaxThreads(kSyncThreads));
+  // Bounds what arrives and is not yet a request: beyond it the library ends the
+  // largest streams with RESOURCE_EXHAUSTED.
+  builder.SetResourceQuota(
+      grpc::ResourceQuota("tetradd")
+          .Resize(static_cast<size_t>(std::min(config_.staging_bytes, INT64_MAX - message_limit) +
+                                      message_limit))
+          .SetMaxThreads(kSyncThreads));
   builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::MAX_POLLERS, 1);
 }

@@ -124,6 +124,9 @@ TEST_F(ProgramTest, RunMeasuresEveryKindOfSignature) {
   const Ran wrong = OnDaemon("run -w w --capacity counts:4 --m 1,2,3");
   EXPECT_EQ(wrong.code, kExitDaemon);
   EXPECT_THAT(wrong.err, HasSubstr("--m has 3 groups"));
+  const Ran large = OnDaemon("run -w w --capacity offsets:2000000000");
+  EXPECT_EQ(large.code, kExitDaemon);
+  EXPECT_THAT(large.err, HasSubstr("max_inline_bytes"));
   EXPECT_EQ(daemon_.plans_held(), 0);
 }
 

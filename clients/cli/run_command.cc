@@ -69,9 +69,22 @@ absl::StatusOr<std::vector<int32_t>> LiveRows(const RunCommand& command, const v
   return live;
 }
 
-absl::StatusOr<v1::ExecuteRequest> MakeRequest(const RunCommand& command,
+// Asked before operands are made: a capacity may reserve far more than fits here.
+absl::Status CheckSize(const Session& session, const v1::PlanInfo& info) {
+  const auto status = session.client.GetStatus(session.call);
+  if (!status.ok()) return status.status();
+  const int64_t bytes =
+      info.activation_bytes() + info.activation_scale_bytes() + info.output_bytes();
+  if (bytes <= status->max_inline_bytes()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("operands and output are ", bytes, " bytes, the daemon takes ",
+                   status->max_inline_bytes(), " (max_inline_bytes)"));
+}
+
+absl::StatusOr<v1::ExecuteRequest> MakeRequest(const Session& session, const RunCommand& command,
                                                const v1::PrepareResponse& plan) {
   const v1::PlanInfo& info = plan.info();
+  if (const absl::Status status = CheckSize(session, info); !status.ok()) return status;
   Random random(command.seed);
   v1::ExecuteRequest request;
   request.set_plan(plan.plan());
@@ -161,7 +174,7 @@ void Print(const Output& output, const RunCommand& command, const Measured& meas
 absl::StatusOr<int> Run(const Session& session, const RunCommand& command) {
   const auto plan = session.client.Prepare(command.signature, session.call);
   if (!plan.ok()) return plan.status();
-  const auto request = MakeRequest(command, *plan);
+  const auto request = MakeRequest(session, command, *plan);
   const absl::StatusOr<Measured> measured = request.ok()
                                                 ? Measure(session, command, *request)
                                                 : absl::StatusOr<Measured>(request.status());
