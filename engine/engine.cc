@@ -99,7 +99,7 @@ class Engine::Impl {
   const EngineOptions options_;
   const std::shared_ptr<Doorbell> doorbell_;
   const std::unique_ptr<Device> device_;
-  StagingBudget staging_;
+  ByteBudget staging_;
   WeightsRegistry weights_;
   PlanCache plans_;
   PlanHandles handles_;

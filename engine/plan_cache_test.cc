@@ -34,7 +34,7 @@ class PlanCacheTest : public ::testing::Test {
   }
 
   std::unique_ptr<CpuDevice> device_;
-  StagingBudget budget_;
+  ByteBudget budget_;
   std::atomic<int> builds_{0};
 };
 

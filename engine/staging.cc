@@ -15,14 +15,6 @@ constexpr int64_t kOperandSpacing = 256;
 
 }  // namespace
 
-bool StagingBudget::Take(int64_t bytes) {
-  int64_t used = used_bytes_.load(std::memory_order_relaxed);
-  do {
-    if (bytes > limit_bytes_ - used) return false;
-  } while (!used_bytes_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
-  return true;
-}
-
 StagingLease::StagingLease(std::shared_ptr<PlanEntry> entry, std::unique_ptr<StagingSet> set)
     : entry_(std::move(entry)), set_(std::move(set)) {}
 
@@ -41,7 +33,7 @@ void StagingLease::Return() {
   entry_.reset();
 }
 
-PlanEntry::PlanEntry(Device& device, StagingBudget& budget, Plan plan)
+PlanEntry::PlanEntry(Device& device, ByteBudget& budget, Plan plan)
     : device_(device), budget_(budget), plan_(std::make_shared<const Plan>(std::move(plan))) {
   const Signature& signature = plan_->signature;
   const OperandLayout& layout = plan_->layout;

@@ -9,7 +9,6 @@
 // nothing is allocated or bound. All sets together are held to a byte budget.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -19,6 +18,7 @@
 
 #include "engine/device.h"
 #include "engine/plan.h"
+#include "engine/support/byte_budget.h"
 #include "engine/weights.h"
 
 namespace tetrad {
@@ -28,20 +28,6 @@ struct Timings {
   int64_t launch_ns = 0;
   int64_t device_ns = 0;
   int64_t total_ns = 0;
-};
-
-// Bytes of staging memory over all plans of a device.
-class StagingBudget {
- public:
-  explicit StagingBudget(int64_t limit_bytes) : limit_bytes_(limit_bytes) {}
-  bool Take(int64_t bytes);
-  void Give(int64_t bytes) { used_bytes_.fetch_sub(bytes, std::memory_order_relaxed); }
-  int64_t used_bytes() const { return used_bytes_.load(std::memory_order_relaxed); }
-  int64_t limit_bytes() const { return limit_bytes_; }
-
- private:
-  const int64_t limit_bytes_;
-  std::atomic<int64_t> used_bytes_{0};
 };
 
 struct StagingSet {
@@ -76,7 +62,7 @@ class StagingLease {
 // or lease, when no set is in use; frees the sets. Thread-safe.
 class PlanEntry : public std::enable_shared_from_this<PlanEntry> {
  public:
-  PlanEntry(Device& device, StagingBudget& budget, Plan plan);
+  PlanEntry(Device& device, ByteBudget& budget, Plan plan);
   ~PlanEntry();
 
   const Plan& plan() const { return *plan_; }
@@ -102,7 +88,7 @@ class PlanEntry : public std::enable_shared_from_this<PlanEntry> {
   void FreeSet(StagingSet& set);
 
   Device& device_;
-  StagingBudget& budget_;
+  ByteBudget& budget_;
   const std::shared_ptr<const Plan> plan_;
   OperandBlocks template_;  // blocks of a set, without allocation
   int64_t set_bytes_ = 0;   // of the allocation of a set

@@ -43,6 +43,7 @@ struct Config {
   int64_t max_inline_bytes = EngineOptions{}.max_inline_bytes;
   int64_t staging_bytes = EngineOptions{}.staging_bytes;
   int64_t queue_depth = EngineOptions{}.queue_depth;
+  int64_t call_bytes = 4ll << 30;
   int64_t lame_duck_seconds = 5;
   int64_t drain_seconds = 25;
   std::string log_format = "logfmt";

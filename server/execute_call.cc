@@ -7,6 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 #include "engine/support/status_macros.h"
 #include "server/call.h"
 #include "server/codec.h"
@@ -34,7 +36,10 @@ class ExecuteCall final : public grpc::ServerUnaryReactor {
 
   void Start();
   void OnCancel() override;
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    service_.call_bytes.Give(taken_bytes_);
+    delete this;
+  }
 
  private:
   enum class Phase { kSubmitting, kRunning, kReplying, kEnded };
@@ -54,6 +59,9 @@ class ExecuteCall final : public grpc::ServerUnaryReactor {
     return request_.has_plan() &&
            operands.activations().size() + operands.activation_scales().size() <= kCopyHereBytes;
   }
+  // Of the budget, until the reply has left the daemon: a client that does not
+  // read keeps what it asked for, and no more than that.
+  absl::Status TakeBytes(int64_t bytes);
   void Submit();
   absl::Status Hand(Engine& engine, ExecutionId* execution);
   static void Completed(const std::shared_ptr<Link>& link, Result result);
@@ -66,14 +74,27 @@ class ExecuteCall final : public grpc::ServerUnaryReactor {
   const v1::ExecuteRequest& request_;
   v1::ExecuteResponse& response_;
   Call call_;
+  int64_t taken_bytes_ = 0;
   const std::shared_ptr<Link> link_ = std::make_shared<Link>();
 };
 
+absl::Status ExecuteCall::TakeBytes(int64_t bytes) {
+  if (!service_.call_bytes.Take(bytes)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("call_bytes: ", bytes, " bytes wanted, requests and replies under way hold ",
+                     service_.call_bytes.used_bytes(), " of ", service_.call_bytes.limit_bytes()));
+  }
+  taken_bytes_ += bytes;
+  return absl::OkStatus();
+}
+
 void ExecuteCall::Start() {
   link_->call = this;
-  if (!call_.admission().ok()) {
+  absl::Status admission = call_.admission();
+  if (admission.ok()) admission = TakeBytes(static_cast<int64_t>(request_.ByteSizeLong()));
+  if (!admission.ok()) {
     link_->phase = Phase::kEnded;
-    End(call_.admission());
+    End(admission);
   } else if (small()) {
     Submit();
   } else if (!service_.work.Post([this] { Submit(); })) {
@@ -173,6 +194,8 @@ void ExecuteCall::OnCancel() {
 }
 
 absl::Status ExecuteCall::Fill(const Executed& executed) {
+  // Once in the response and once as the RPC library sends it.
+  TETRAD_RETURN_IF_ERROR(TakeBytes(2 * executed.output_bytes()));
   std::string& output = *response_.mutable_output();
   output.resize(static_cast<size_t>(executed.output_bytes()));
   TETRAD_RETURN_IF_ERROR(executed.CopyOutput(std::as_writable_bytes(std::span(output))));

@@ -57,6 +57,8 @@ class Metrics {
     EngineStats engine;
     int64_t plan_capacity = 0;
     int64_t staging_limit_bytes = 0;
+    int64_t call_bytes = 0;
+    int64_t call_limit_bytes = 0;
     bool serving = false;
   };
   std::vector<prometheus::MetricFamily> Collect(const Levels& levels,

@@ -79,8 +79,8 @@ class Server::Impl {
         replies_("tetrad-reply", kReplyThreads,
                  static_cast<size_t>(config.queue_depth + engine.device_limits().max_in_flight)),
         loads_("tetrad-load", kLoadThreads, kLoadQueue),
-        context_{config,           engine, metrics_, gate_,  log,
-                 checkpoint_root_, work_,  replies_, loads_, absl::Now()} {}
+        context_{config,      engine, metrics_, gate_,  log,        checkpoint_root_,
+                 call_bytes_, work_,  replies_, loads_, absl::Now()} {}
 
   absl::Status Start();
   void Shutdown(absl::Duration grace);
@@ -102,6 +102,7 @@ class Server::Impl {
   std::optional<Root> checkpoint_root_;
   Metrics metrics_;
   CallGate gate_;
+  ByteBudget call_bytes_{config_.call_bytes};
   WorkerPool work_;
   WorkerPool replies_;
   WorkerPool loads_;
@@ -199,6 +200,8 @@ std::string Server::Impl::MetricsPage() const {
   const Metrics::Levels levels{.engine = engine_.Stats(),
                                .plan_capacity = config_.plan_capacity,
                                .staging_limit_bytes = config_.staging_bytes,
+                               .call_bytes = call_bytes_.used_bytes(),
+                               .call_limit_bytes = config_.call_bytes,
                                .serving = !gate_.closing()};
   return prometheus::TextSerializer().Serialize(metrics_.Collect(levels, engine_.device_limits()));
 }

@@ -10,6 +10,7 @@
 
 #include "engine/checkpoint/root.h"
 #include "engine/engine.h"
+#include "engine/support/byte_budget.h"
 #include "server/call_gate.h"
 #include "server/config.h"
 #include "server/log.h"
@@ -25,9 +26,10 @@ struct ServiceContext {
   CallGate& gate;
   Log& log;
   const std::optional<Root>& checkpoint_root;
-  WorkerPool& work;     // whatever copies much or looks at every byte
-  WorkerPool& replies;  // outputs of finished launches
-  WorkerPool& loads;    // checkpoints
+  ByteBudget& call_bytes;  // requests and replies of Execute calls
+  WorkerPool& work;        // whatever copies much or looks at every byte
+  WorkerPool& replies;     // outputs of finished launches
+  WorkerPool& loads;       // checkpoints
   absl::Time started;
 };
 

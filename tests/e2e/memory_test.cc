@@ -13,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "grpcpp/client_context.h"
 
 #include "engine/support/unique_fd.h"
@@ -43,6 +44,20 @@ class StalledCall {
                        absl::string_view("\0", 1), Text("te"), Text("trailers")));
   }
 
+  // A whole message, whose reply is then never read: this side grants the
+  // daemon the 64 KiB that HTTP/2 starts with.
+  void Ask(const v1::ExecuteRequest& request) {
+    const std::string message = request.SerializeAsString();
+    std::string prefix(5, '\0');
+    const uint32_t size = htonl(static_cast<uint32_t>(message.size()));
+    std::memcpy(prefix.data() + 1, &size, sizeof(size));
+    Data(prefix);
+    for (size_t at = 0; at < message.size(); at += kFrameBytes) {
+      Data(message.substr(at, kFrameBytes));
+    }
+    Frame(kDataType, kEndStream, 1, "");
+  }
+
   // The first `bytes` of a message of `message_bytes`, as far as the daemon
   // lets them in.
   void Send(size_t bytes, uint32_t message_bytes) {
@@ -56,7 +71,7 @@ class StalledCall {
 
  private:
   static constexpr uint8_t kDataType = 0, kHeaders = 1, kReset = 3, kSettings = 4, kGoAway = 7,
-                           kWindowUpdate = 8, kEndHeaders = 4, kAck = 1;
+                           kWindowUpdate = 8, kEndHeaders = 4, kEndStream = 1, kAck = 1;
   static constexpr size_t kFrameBytes = 16 << 10;
 
   static std::string Text(const std::string& text) { return static_cast<char>(text.size()) + text; }
@@ -161,6 +176,42 @@ TEST(MemoryTest, MessagesThatNeverEndAreBoundedAndOthersAreServed) {
   EXPECT_LT(ResidentBytes(daemon), 320 * kMiB);
   // Idle connections may have been closed to make room, so with a new one.
   ExecuteAndVerify(Stubs(daemon), operands, RequestOf(operands, "w"));
+}
+
+// A reply of 24 MiB to a request of a few KiB, asked for and not read.
+TEST(MemoryTest, RepliesThatNobodyReadsAreBoundedAndReturned) {
+  const Daemon daemon({"--call-bytes", absl::StrCat(112 * kMiB)});
+  const GroupShape kShapes[] = {{128, 49152, 32}};
+  SampleOptions options;
+  options.kind = DataKind::kContest;
+  options.types.c_type = OutputType::kFp32;
+  const Operands operands(kShapes, options);
+  const Stubs stubs(daemon);
+  Register(stubs, operands, "w");
+  const v1::ExecuteRequest request = RequestOf(operands, "w");
+  std::vector<std::unique_ptr<StalledCall>> calls;
+  const auto outcome = [&] {
+    grpc::ClientContext context;
+    v1::ExecuteResponse response;
+    return stubs.gemm->Execute(&context, request, &response).error_code();
+  };
+  EXPECT_EQ(outcome(), grpc::StatusCode::OK);
+  // Two replies of 2 x 24 MiB fit; the third and later calls find no room.
+  for (int i = 0; i < 8; ++i) {
+    calls.push_back(std::make_unique<StalledCall>(daemon.tcp()));
+    calls.back()->Ask(request);
+  }
+  const absl::Time until = absl::Now() + absl::Seconds(60);
+  while (outcome() != grpc::StatusCode::RESOURCE_EXHAUSTED && absl::Now() < until) {
+    absl::SleepFor(absl::Milliseconds(50));
+  }
+  EXPECT_EQ(outcome(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_LT(ResidentBytes(daemon), 500 * kMiB);
+  calls.clear();  // the connections end, and what they held is free again
+  while (outcome() != grpc::StatusCode::OK && absl::Now() < until) {
+    absl::SleepFor(absl::Milliseconds(50));
+  }
+  EXPECT_EQ(outcome(), grpc::StatusCode::OK);
 }
 
 // Small on the wire, large in memory: refused before it is unpacked.
