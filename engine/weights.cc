@@ -28,7 +28,7 @@ absl::Status ValidateName(std::string_view name) {
   if (name.empty() || name.size() > kMaxNameBytes ||
       !std::all_of(name.begin(), name.end(), IsNameCharacter)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "name: ", name.size(), " bytes; must be 1 to 128 characters of A-Z a-z 0-9 . _ / -"));
+        "name: must be 1 to 128 characters of A-Z a-z 0-9 . _ / - (no @), has ", name.size()));
   }
   return absl::OkStatus();
 }

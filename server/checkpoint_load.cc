@@ -43,9 +43,10 @@ absl::Status Stopped() { return absl::CancelledError("the load was stopped"); }
 absl::StatusOr<CheckpointWeights> LoadCheckpoint(const Root& root, const CheckpointSource& source,
                                                  const std::string& name, WeightsRegistry& registry,
                                                  LoadObserver observe) {
-  TETRAD_ASSIGN_OR_RETURN(
-      const Projection projection,
-      OpenProjection(root, source.directory, source.pattern, {.dialect = source.dialect}));
+  TETRAD_ASSIGN_OR_RETURN(const Projection projection,
+                          OpenProjection(root, source.directory, source.pattern,
+                                         {.dialect = source.dialect,
+                                          .ignore_input_scales = source.ignore_input_scales}));
   const ProjectionInfo& info = projection.info();
   TETRAD_ASSIGN_OR_RETURN(WeightsSpec spec, SpecOf(info, source, name));
   TETRAD_ASSIGN_OR_RETURN(const int64_t version, registry.Begin(std::move(spec)));

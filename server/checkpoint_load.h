@@ -24,6 +24,7 @@ struct CheckpointSource {
   std::string directory;
   std::string pattern;
   Dialect dialect = Dialect::kAuto;
+  bool ignore_input_scales = false;
 };
 
 struct CheckpointWeights {

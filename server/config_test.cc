@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 class ConfigTest : public ::testing::Test {
  protected:
   std::string File(const std::string& text) {
-    const std::string path = ::testing::TempDir() + "config_test.toml";
+    std::string path = ::testing::TempDir() + "config_test.toml";
     std::ofstream(path) << text;
     return path;
   }

@@ -209,7 +209,8 @@ absl::Status ExecuteCall::Fill(const Executed& executed) {
 void ExecuteCall::Reply(Result result) {
   absl::Status status = result.status();
   if (status.ok()) {
-    service_.metrics.Executed(result->timings(), result->weights());
+    service_.metrics.Executed(result->timings(), result->plan().floor.floor_us(),
+                              result->weights());
     status = Guarded([&] { return Fill(*result); });
   }
   // The staging memory is free for the next request before this one's reply is

@@ -109,7 +109,7 @@ absl::Status CheckExposure(const ListenAddress& address, bool insecure) {
   TETRAD_ASSIGN_OR_RETURN(const AddressList list, Resolve(address));
   for (const addrinfo* entry = list.get(); entry != nullptr; entry = entry->ai_next) {
     if (!insecure && !IsLoopback(entry->ai_addr)) {
-      return absl::FailedPreconditionError(
+      return absl::InvalidArgumentError(
           absl::StrCat(address.ToString(),
                        " is reachable from other machines without encryption or authentication; "
                        "--insecure-listen allows it"));

@@ -71,7 +71,7 @@ TEST(ListenAddressTest, ExposureNeedsConsent) {
   for (const char* text : {"0.0.0.0:1", "[::]:1", "192.0.2.1:1"}) {
     const ListenAddress address = *ParseListenAddress(text);
     const absl::Status status = CheckExposure(address, false);
-    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << text;
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_THAT(std::string(status.message()), HasSubstr("--insecure-listen"));
     EXPECT_TRUE(CheckExposure(address, true).ok()) << text;
   }

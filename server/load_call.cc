@@ -79,7 +79,8 @@ absl::Status LoadCall::Load(v1::LoadProgress& last) {
     return absl::FailedPreconditionError(
         "this daemon loads no checkpoints: it was started without --checkpoint-root");
   }
-  const CheckpointSource source{request_.directory(), request_.pattern(), dialect};
+  const CheckpointSource source{request_.directory(), request_.pattern(), dialect,
+                                request_.ignore_input_scales()};
   int64_t total_bytes = 0;
   absl::StatusOr<CheckpointWeights> loaded =
       LoadCheckpoint(*service_.checkpoint_root, source, request_.name(), service_.engine.weights(),

@@ -75,7 +75,16 @@ void Metrics::CallEnded(Method method, grpc::StatusCode code, int64_t nanosecond
   counts.seconds.Observe(nanoseconds);
 }
 
-void Metrics::Executed(const Timings& timings, std::string_view weights) {
+void Metrics::WeightsGone(std::string_view name) {
+  std::lock_guard lock(mutex_);
+  const auto found = executions_.find(name);
+  if (found == executions_.end()) return;
+  other_executions_ += found->second;
+  executions_.erase(found);
+}
+
+void Metrics::Executed(const Timings& timings, double floor_us, std::string_view weights) {
+  floor_ns_.fetch_add(static_cast<uint64_t>(floor_us * 1e3), std::memory_order_relaxed);
   queue_seconds_.Observe(timings.queued_ns);
   launch_seconds_.Observe(timings.launch_ns);
   device_seconds_.Observe(timings.device_ns);
@@ -153,6 +162,11 @@ std::vector<MetricFamily> Metrics::Collect(const Levels& levels, const DeviceLim
                       MetricType::Histogram,
                       {Histogram(device_seconds_)}});
 
+  families.push_back(
+      {"tetrad_floor_seconds_total",
+       "Device time that executions could not have beaten.",
+       MetricType::Counter,
+       {Counter(static_cast<double>(floor_ns_.load(std::memory_order_relaxed)) * 1e-9, {})}});
   MetricFamily executions{"tetrad_executions_total",
                           "Launches completed, by weights name; names beyond the first 64 are "
                           "\"other\".",

@@ -5,7 +5,7 @@
 // for a scrape. Names, units and labels are described in docs/metrics.md.
 //
 // Counting is thread-safe and takes no lock, except the count per weights name,
-// whose labels are bounded: names beyond the first kWeightsLabels are counted
+// whose labels are bounded: names beyond kWeightsLabels at a time are counted
 // as "other". Levels are read from a snapshot at each collection.
 #pragma once
 
@@ -49,8 +49,11 @@ class Metrics {
   void CallBegan(Method method);
   void CallEnded(Method method, grpc::StatusCode code, int64_t nanoseconds, int64_t received_bytes,
                  int64_t sent_bytes);
-  // A launch that completed; `weights` is name@version.
-  void Executed(const Timings& timings, std::string_view weights);
+  // A launch that completed; `weights` is name@version, `floor_us` its plan's floor.
+  void Executed(const Timings& timings, double floor_us, std::string_view weights);
+  // No version of `name` is left: what was counted for it goes to "other", and
+  // its label is free for another name.
+  void WeightsGone(std::string_view name);
 
   // Levels at the moment of a scrape.
   struct Levels {
@@ -82,6 +85,7 @@ class Metrics {
   mutable std::mutex mutex_;
   std::map<std::string, uint64_t, std::less<>> executions_;  // guarded by mutex_
   uint64_t other_executions_ = 0;                            // guarded by mutex_
+  std::atomic<uint64_t> floor_ns_{0};
 };
 
 }  // namespace tetrad

@@ -15,6 +15,7 @@ namespace tetrad {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string Page(const Metrics& metrics) {
   return prometheus::TextSerializer().Serialize(metrics.Collect({}, {.uuid = "u"}));
@@ -75,12 +76,29 @@ TEST(MetricsTest, CallsAreCountedByMethodAndCode) {
 
 TEST(MetricsTest, WeightsLabelsAreBounded) {
   Metrics metrics;
-  for (int i = 0; i < 1000; ++i) metrics.Executed({}, absl::StrCat("w", i, "@1"));
-  metrics.Executed({}, "w0@2");  // another version, the same name
+  for (int i = 0; i < 1000; ++i) metrics.Executed({}, 1.5, absl::StrCat("w", i, "@1"));
+  metrics.Executed({}, 1.5, "w0@2");  // another version, the same name
   const std::string page = Page(metrics);
   EXPECT_THAT(page, HasSubstr("tetrad_executions_total{weights=\"w0\"} 2\n"));
   EXPECT_THAT(page, HasSubstr("tetrad_executions_total{weights=\"other\"} 936\n"));
   EXPECT_THAT(page, HasSubstr("tetrad_device_seconds_count 1001\n"));
+}
+
+// Names that come and go, as those of verification do, must not use up the
+// labels, and what was counted is never lost.
+TEST(MetricsTest, DroppedNamesFreeTheirLabel) {
+  Metrics metrics;
+  for (int i = 0; i < 1000; ++i) {
+    metrics.Executed({}, 1.5, absl::StrCat("temporary", i, "@1"));
+    metrics.WeightsGone(absl::StrCat("temporary", i));
+  }
+  metrics.WeightsGone("never-run");
+  metrics.Executed({}, 1.5, "kept@2");
+  const std::string page = Page(metrics);
+  EXPECT_THAT(page, HasSubstr("tetrad_executions_total{weights=\"kept\"} 1\n"));
+  EXPECT_THAT(page, HasSubstr("tetrad_executions_total{weights=\"other\"} 1000\n"));
+  EXPECT_THAT(page, Not(HasSubstr("temporary")));
+  EXPECT_THAT(page, HasSubstr("tetrad_floor_seconds_total 0.0015015\n"));
 }
 
 TEST(MetricsTest, NamesAreUniqueAndPrefixed) {

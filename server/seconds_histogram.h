@@ -53,7 +53,9 @@ class SecondsHistogram {
   static constexpr auto kBoundsNs = [] {
     std::array<int64_t, kBounds.size()> bounds{};
     for (size_t i = 0; i < bounds.size(); ++i) {
-      bounds[i] = static_cast<int64_t>(kBounds[i] * 1e9 + 0.5);
+      const double nanoseconds = kBounds[i] * 1e9;  // whole but for the rounding of the product
+      bounds[i] = static_cast<int64_t>(nanoseconds);
+      if (nanoseconds - static_cast<double>(bounds[i]) >= 0.5) ++bounds[i];
     }
     return bounds;
   }();

@@ -70,8 +70,9 @@ absl::StatusOr<SocketLock> SocketLock::Acquire(const std::string& socket_path) {
   const std::string lock_path = absl::StrCat(socket_path, ".lock");
   UniqueFd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock) {
-    return InUse(socket_path,
-                 absl::StrCat("the lock file ", lock_path, ": ", std::strerror(errno)));
+    return InUse(socket_path, absl::StrCat("the lock file ", lock_path,
+                                           " cannot be made: ", std::strerror(errno),
+                                           errno == ENOENT ? " (does its folder exist?)" : ""));
   }
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     return InUse(socket_path, errno == EWOULDBLOCK ? Holder(lock.get()) : std::strerror(errno));

@@ -54,18 +54,22 @@ grpc::ServerUnaryReactor* WeightsService::List(grpc::CallbackServerContext* cont
 grpc::ServerUnaryReactor* WeightsService::Drop(grpc::CallbackServerContext* context,
                                                const v1::DropRequest* request,
                                                v1::DropResponse* response) {
-  return AnswerLater(service_, Method::kDrop, *context, {request, response},
-                     [this, request, response](const std::string& client) -> absl::Status {
-                       TETRAD_RETURN_IF_ERROR(ValidateReference("weights", request->weights()));
-                       TETRAD_ASSIGN_OR_RETURN(const int dropped,
-                                               service_.engine.weights().Drop(request->weights()));
-                       response->set_dropped(dropped);
-                       service_.log.Info("weights dropped",
-                                         {{"client", client},
-                                          {"weights", request->weights()},
-                                          {"versions", std::to_string(dropped)}});
-                       return absl::OkStatus();
-                     });
+  return AnswerLater(
+      service_, Method::kDrop, *context, {request, response},
+      [this, request, response](const std::string& client) -> absl::Status {
+        TETRAD_RETURN_IF_ERROR(ValidateReference("weights", request->weights()));
+        TETRAD_ASSIGN_OR_RETURN(const int dropped,
+                                service_.engine.weights().Drop(request->weights()));
+        response->set_dropped(dropped);
+        const std::string name = request->weights().substr(0, request->weights().find('@'));
+        if (absl::IsNotFound(service_.engine.weights().Resolve(name).status())) {
+          service_.metrics.WeightsGone(name);
+        }
+        service_.log.Info("weights dropped", {{"client", client},
+                                              {"weights", request->weights()},
+                                              {"versions", std::to_string(dropped)}});
+        return absl::OkStatus();
+      });
 }
 
 }  // namespace tetrad

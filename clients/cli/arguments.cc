@@ -3,10 +3,13 @@
 #include "clients/cli/arguments.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <memory>
 #include <optional>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include <CLI/CLI.hpp>
 
@@ -38,6 +41,31 @@ CLI::Validator Words(const std::map<std::string, Enum>& words) {
   std::vector<std::string> names;
   for (const auto& [name, value] : words) names.push_back(name);
   return CLI::IsMember(std::move(names));
+}
+
+constexpr char kGlobalOptionsFooter[] =
+    "The global options --endpoint, --json and --timeout are taken, too: see tetradctl --help.";
+constexpr char kExamplesFooter[] =
+    "Examples:\n"
+    "  tetradctl status --endpoint 127.0.0.1:8472\n"
+    "  tetradctl run --weights up --m 128x8";
+
+// CLI11 stops one level down; what is nested deeper belongs to --help-all, too.
+class NestedHelp : public CLI::Formatter {
+ public:
+  std::string make_subcommands(const CLI::App* app, CLI::AppFormatMode mode) const override {
+    const bool expanded = mode == CLI::AppFormatMode::Sub;
+    return Formatter::make_subcommands(app, expanded ? CLI::AppFormatMode::All : mode);
+  }
+};
+
+CLI::Validator PositiveSeconds() {
+  const auto check = [](const std::string& text) -> std::string {
+    double seconds = 0;
+    const bool number = absl::SimpleAtod(text, &seconds) && std::isfinite(seconds);
+    return number && seconds > 0 ? "" : absl::StrCat("must be positive and finite, not ", text);
+  };
+  return CLI::Validator(check, "POSITIVE");
 }
 
 // What the signature options of `plan` and `run` were set to.
@@ -119,6 +147,7 @@ struct Parsed {
   GlobalOptions global;
   double timeout_seconds = 0;
   std::string name, directory, pattern, dialect = "auto";
+  bool ignore_input_scales = false;
   SignatureFlags plan, run;
   RunCommand run_command;
   std::string shapes;
@@ -131,6 +160,8 @@ struct Subcommands {
 };
 
 Subcommands Define(CLI::App& app, Parsed& p) {
+  app.formatter(std::make_shared<NestedHelp>());  // this and the footer: inherited from here on
+  app.footer(kGlobalOptionsFooter);
   app.require_subcommand(1);
   app.fallthrough();
   app.set_version_flag("--version", "tetradctl " TETRAD_VERSION, "Show the version and exit");
@@ -140,7 +171,7 @@ Subcommands Define(CLI::App& app, Parsed& p) {
       ->capture_default_str();
   app.add_flag("--json", p.global.json, "Results as JSON on standard output");
   app.add_option("--timeout", p.timeout_seconds, "Deadline of each call in seconds")
-      ->check(CLI::PositiveNumber);
+      ->check(PositiveSeconds());
 
   Subcommands s;
   s.status = app.add_subcommand("status", "What the daemon is and does");
@@ -151,10 +182,16 @@ Subcommands Define(CLI::App& app, Parsed& p) {
   s.load->add_option("name", p.name, "Name to give the weights")->required();
   s.load->add_option("--directory,-d", p.directory, "Checkpoint, relative to the daemon's root")
       ->required();
-  s.load->add_option("--pattern,-p", p.pattern, "Tensor prefix with {expert}")->required();
+  s.load
+      ->add_option("--pattern,-p", p.pattern,
+                   "Tensor prefix; {expert} stands for the expert numbers; without it one layer "
+                   "or a fused parameter")
+      ->required();
   s.load->add_option("--dialect", p.dialect, "Naming of the tensors")
       ->check(Words(kDialects))
       ->capture_default_str();
+  s.load->add_flag("--ignore-input-scales", p.ignore_input_scales,
+                   "Load although input scales are not usable numbers; they are then left out");
   s.list = s.weights->add_subcommand("list", "List them");
   s.drop = s.weights->add_subcommand("drop", "Forget a version, or all of a name");
   s.drop->add_option("weights", p.name, "NAME or NAME@VERSION")->required();
@@ -177,12 +214,13 @@ Subcommands Define(CLI::App& app, Parsed& p) {
       ->add_option("--shapes,-s", p.shapes,
                    "contest, contest-tests, decode, prefill, random:SEED:COUNT or weights:NAME")
       ->required();
-  s.verify->add_option("--seed", p.data_seed, "Of the data (named shapes)");
+  s.verify->add_option("--seed", p.data_seed, "Of the data [1]; random names its own");
   s.verify->add_option("--expected", p.verify.expected,
                        "weights:NAME only: safetensors file with the dequantised values");
   s.verify->add_option("--tensor-pattern", p.verify.pattern,
                        "weights:NAME only: tensor in that file, with {expert}");
   s.verify->add_flag("--verbose,-v", p.verify.verbose, "A row for every random seed");
+  app.footer(kExamplesFooter);
   return s;
 }
 
@@ -219,6 +257,7 @@ absl::StatusOr<Command> BuildCommand(const Subcommands& s, const Parsed& p) {
     load.request.set_directory(p.directory);
     load.request.set_pattern(p.pattern);
     load.request.set_dialect(kDialects.at(p.dialect));
+    load.request.set_ignore_input_scales(p.ignore_input_scales);
     return load;
   }
   if (s.plan->parsed()) {
@@ -238,6 +277,32 @@ absl::StatusOr<Command> BuildCommand(const Subcommands& s, const Parsed& p) {
   return *std::move(verify);
 }
 
+// "status, weights, plan, run or verify".
+std::string SubcommandNames(const CLI::App& app) {
+  const auto subcommands = app.get_subcommands([](const CLI::App*) { return true; });
+  std::string names;
+  for (size_t i = 0; i < subcommands.size(); ++i) {
+    const char* between = i == 0 ? "" : i + 1 < subcommands.size() ? ", " : " or ";
+    absl::StrAppend(&names, between, subcommands[i]->get_name());
+  }
+  return names;
+}
+
+// Something required is missing. Where it is a subcommand, CLI11 does not say
+// which there are, nor what stood in its place.
+absl::Status Missing(const CLI::App& app, const CLI::RequiredError& error) {
+  const CLI::App* last = &app;
+  while (!last->get_subcommands().empty()) last = last->get_subcommands().front();
+  const std::string names = SubcommandNames(*last);
+  if (names.empty()) return absl::InvalidArgumentError(error.what());
+  const std::vector<std::string> surplus = app.remaining(/*recurse=*/true);
+  if (surplus.empty() || surplus.front().starts_with('-')) {
+    return absl::InvalidArgumentError(absl::StrCat("a subcommand is required: ", names));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown subcommand '", surplus.front(), "'; expected ", names));
+}
+
 }  // namespace
 
 absl::StatusOr<Invocation> ParseArguments(std::vector<std::string> arguments) {
@@ -253,6 +318,8 @@ absl::StatusOr<Invocation> ParseArguments(std::vector<std::string> arguments) {
     return Invocation{parsed.global, HelpText{app.version() + "\n"}};
   } catch (const CLI::CallForHelp&) {
     return Invocation{parsed.global, HelpText{app.help()}};
+  } catch (const CLI::RequiredError& error) {
+    return Missing(app, error);
   } catch (const CLI::Error& error) {
     return absl::InvalidArgumentError(error.what());
   }

@@ -65,6 +65,9 @@ TEST_F(ArgumentsTest, WeightsCommands) {
   EXPECT_EQ(load.request.dialect(), v1::CHECKPOINT_DIALECT_MODELOPT);
   EXPECT_EQ(ParseAs<WeightsLoadCommand>("weights load w -d . -p x").request.dialect(),
             v1::CHECKPOINT_DIALECT_UNSPECIFIED);
+  EXPECT_FALSE(load.request.ignore_input_scales());
+  EXPECT_TRUE(ParseAs<WeightsLoadCommand>("weights load w -d . -p x --ignore-input-scales")
+                  .request.ignore_input_scales());
 }
 
 TEST_F(ArgumentsTest, SignatureDefaults) {
@@ -142,9 +145,12 @@ TEST_F(ArgumentsTest, RefusalsNameTheOption) {
     const char* line;
     const char* message;
   } kCases[] = {
-      {"", "subcommand"},
-      {"frobnicate", "subcommand"},
-      {"weights", "subcommand"},
+      {"", "a subcommand is required: status, weights, plan, run or verify"},
+      {"--odd", "a subcommand is required"},
+      {"frob", "unknown subcommand 'frob'; expected status, weights, plan, run or verify"},
+      {"--json frob -x", "unknown subcommand 'frob'"},
+      {"weights", "a subcommand is required: load, list or drop"},
+      {"weights upload f", "unknown subcommand 'upload'; expected load, list or drop"},
       {"weights load w --pattern p", "--directory"},
       {"weights load w -d d -p p --dialect odd", "--dialect"},
       {"plan --m 1", "--weights"},
@@ -170,7 +176,11 @@ TEST_F(ArgumentsTest, RefusalsNameTheOption) {
       {"verify -s weights:", "weights:NAME"},
       {"verify -s weights:w", "--expected"},
       {"verify -s contest --expected f", "--expected"},
-      {"status --timeout 0", "--timeout"},
+      {"status --timeout 0", "--timeout: must be positive and finite, not 0"},
+      {"status --timeout -1", "--timeout: must be positive"},
+      {"status --timeout nan", "--timeout: must be positive"},
+      {"status --timeout inf", "--timeout: must be positive"},
+      {"status --timeout 5s", "--timeout: must be positive"},
       {"status surplus", "surplus"},
   };
   for (const auto& c : kCases) {
@@ -187,7 +197,14 @@ TEST_F(ArgumentsTest, HelpNamesEveryCommand) {
     EXPECT_THAT(help, HasSubstr(command));
   }
   EXPECT_THAT(ParseAs<HelpText>("plan --help").text, HasSubstr("--capacity"));
-  EXPECT_THAT(ParseAs<HelpText>("--help-all").text, HasSubstr("--capacity"));
+  EXPECT_THAT(help, HasSubstr("Examples:\n  tetradctl status"));
+  const std::string all = ParseAs<HelpText>("--help-all").text;
+  for (const char* part : {"--capacity", "--pattern", "--dialect", "NAME@VERSION"}) {
+    EXPECT_THAT(all, HasSubstr(part));
+  }
+  for (const char* line : {"plan --help", "weights --help", "weights load --help"}) {
+    EXPECT_THAT(ParseAs<HelpText>(line).text, HasSubstr("--endpoint, --json and --timeout"));
+  }
   EXPECT_THAT(ParseAs<HelpText>("--version").text, ::testing::StartsWith("tetradctl 0."));
 }
 

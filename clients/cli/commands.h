@@ -32,7 +32,8 @@ absl::StatusOr<int> Run(const Session& session, const PlanCommand& command);
 absl::StatusOr<int> Run(const Session& session, const RunCommand& command);
 absl::StatusOr<int> Run(const Session& session, const VerifyCommand& command);
 
-// Runs a whole command line: parse, connect, execute, report.
+// Runs a whole command line: parse, connect, execute, report. Results that
+// could not be written are a failure.
 int Main(std::vector<std::string> arguments, const Output& output, std::stop_token cancel);
 
 }  // namespace tetrad::cli

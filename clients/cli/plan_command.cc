@@ -9,12 +9,13 @@
 namespace tetrad::cli {
 
 absl::StatusOr<int> Run(const Session& session, const PlanCommand& command) {
-  const auto plan = session.client.Prepare(command.signature, session.call);
+  auto plan = session.client.Prepare(command.signature, session.call);
   if (!plan.ok()) return plan.status();
   // The plan itself stays cached; only the handle is given back.
   const absl::Status released = session.client.Release(plan->plan(), session.call);
   if (!released.ok()) return released;
   if (session.output.json) {
+    plan->clear_plan();  // names nothing any more
     session.output.PrintMessage(*plan);
     return kExitOk;
   }

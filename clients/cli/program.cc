@@ -29,14 +29,7 @@ int Fail(const Output& output, const absl::Status& status, int code) {
   return code;
 }
 
-}  // namespace
-
-int Main(std::vector<std::string> arguments, const Output& terminal, std::stop_token cancel) {
-  Output output = terminal;
-  // Known before parsing, so that a refused command line is reported as asked.
-  output.json = std::find(arguments.begin(), arguments.end(), "--json") != arguments.end();
-  output.progress = terminal.progress && !output.json;
-
+int Execute(std::vector<std::string> arguments, const Output& output, std::stop_token cancel) {
   const absl::StatusOr<Invocation> invocation = ParseArguments(std::move(arguments));
   if (!invocation.ok()) return Fail(output, invocation.status(), kExitUsage);
   if (const auto* help = std::get_if<HelpText>(&invocation->command)) {
@@ -61,6 +54,20 @@ int Main(std::vector<std::string> arguments, const Output& terminal, std::stop_t
   }
   if (!result.ok()) return Fail(output, result.status(), kExitDaemon);
   return *result;
+}
+
+}  // namespace
+
+int Main(std::vector<std::string> arguments, const Output& terminal, std::stop_token cancel) {
+  Output output = terminal;
+  // Known before parsing, so that a refused command line is reported as asked.
+  output.json = std::find(arguments.begin(), arguments.end(), "--json") != arguments.end();
+  output.progress = terminal.progress && !output.json;
+  const int code = Execute(std::move(arguments), output, cancel);
+  if (output.out.flush()) return code;
+  const int lost =
+      Fail(output, absl::DataLossError("standard output could not be written"), kExitDaemon);
+  return code == kExitOk ? lost : code;
 }
 
 }  // namespace tetrad::cli

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The Tetrad Authors
 // SPDX-License-Identifier: Apache-2.0
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -7,7 +8,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -36,7 +36,7 @@ struct Ran {
   }
 };
 
-Ran RunLine(const std::string& line, std::stop_token cancel = {}) {
+Ran RunLine(const std::string& line, const std::stop_token& cancel = {}) {
   std::ostringstream out, err;
   Ran ran;
   ran.code = Main(absl::StrSplit(line, ' ', absl::SkipEmpty()), {out, err}, cancel);
@@ -102,7 +102,9 @@ TEST_F(ProgramTest, PlanShowsAndReleases) {
   const Ran plan = OnDaemon("plan -w w --m 3,4");
   EXPECT_EQ(plan.code, kExitOk) << plan.err;
   EXPECT_THAT(plan.out, HasSubstr("because it is fake"));
-  EXPECT_EQ(OnDaemon("plan -w w --m 3,4 --json").lines()[0]["info"]["kernel"], "fake.reference");
+  const auto json = OnDaemon("plan -w w --m 3,4 --json").lines()[0];
+  EXPECT_EQ(json["info"]["kernel"], "fake.reference");
+  EXPECT_EQ(json["plan"], "");
   EXPECT_EQ(daemon_.plans_held(), 0);
 }
 
@@ -120,7 +122,10 @@ TEST_F(ProgramTest, RunMeasuresEveryKindOfSignature) {
     EXPECT_GT(json["timings_us"]["round_trip"]["min"], 0);
   }
   EXPECT_EQ(daemon_.executions(), 5 * 6);
-  EXPECT_THAT(OnDaemon("run -w w --m 1,1").out, HasSubstr("floor 2.000 us, share 0.250"));
+  const Ran exact = OnDaemon("run -w w --m 1,1");
+  EXPECT_THAT(exact.out, HasSubstr("floor 2.000 us, share 0.250"));
+  EXPECT_THAT(exact.out, Not(HasSubstr("full capacity")));
+  EXPECT_THAT(OnDaemon("run -w w --capacity counts:4").out, HasSubstr("of the full capacity"));
   const Ran wrong = OnDaemon("run -w w --capacity counts:4 --m 1,2,3");
   EXPECT_EQ(wrong.code, kExitDaemon);
   EXPECT_THAT(wrong.err, HasSubstr("--m has 3 groups"));
@@ -179,6 +184,15 @@ TEST(ProgramFailureTest, ExitCodesAreAsDocumented) {
   EXPECT_EQ(usage.lines()[0]["error"]["code"], "INVALID_ARGUMENT");
 }
 
+TEST_F(ProgramTest, ResultsThatCannotBeWrittenAreAFailure) {
+  std::ofstream full("/dev/full");
+  std::ostringstream err;
+  EXPECT_EQ(Main({"status", "-e", daemon_.endpoint()}, {full, err}, {}), kExitDaemon);
+  EXPECT_THAT(err.str(), HasSubstr("standard output could not be written"));
+  std::ofstream refused("/dev/full");
+  EXPECT_EQ(Main({"frob", "--json"}, {refused, err}, {}), kExitUsage);
+}
+
 class VerifyWeightsTest : public ProgramTest {
  protected:
   void SetUp() override {
@@ -220,7 +234,9 @@ TEST_F(VerifyWeightsTest, EqualNearAndWrongValues) {
 }
 
 TEST_F(VerifyWeightsTest, MissingWeightsOrFilesAreErrors) {
-  EXPECT_EQ(OnDaemon("verify -s weights:none --expected f --tensor-pattern a").code, kExitDaemon);
+  const Ran none = OnDaemon("verify -s weights:none --expected f --tensor-pattern a");
+  EXPECT_EQ(none.code, kExitDaemon);
+  EXPECT_EQ(none.out, "");
   EXPECT_EQ(OnDaemon("verify -s weights:w@9 --expected f --tensor-pattern a").code, kExitDaemon);
   const Ran no_file = OnDaemon("verify -s weights:w --expected /nonexistent --tensor-pattern a");
   EXPECT_EQ(no_file.code, kExitDaemon);

@@ -164,9 +164,10 @@ void Print(const Output& output, const RunCommand& command, const Measured& meas
     table.AddRow(
         {sample.title, FormatNumber(Median(sample.us)), FormatNumber(*least), FormatNumber(*most)});
   }
-  output.PrintText(absl::StrCat(last.weights(), " on ", last.kernel(), ", ", command.repeats,
-                                " runs\n", table.Render(), "floor ", FormatNumber(last.floor_us()),
-                                " us, share ", FormatNumber(share), "\n"));
+  output.PrintText(absl::StrCat(
+      last.weights(), " on ", last.kernel(), ", ", command.repeats, " runs\n", table.Render(),
+      "floor ", FormatNumber(last.floor_us()), " us, share ", FormatNumber(share), "\n",
+      command.signature.has_capacity() ? "floor and share are those of the full capacity\n" : ""));
 }
 
 }  // namespace

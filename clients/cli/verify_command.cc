@@ -156,6 +156,7 @@ absl::StatusOr<int> Run(const Session& session, const VerifyCommand& command) {
   VerifyReport report(session.output, show_passes);
   const absl::Time start = absl::Now();
   const absl::Status status = VerifyShapes(session, command, report);
+  if (!status.ok() && report.verified() == 0) return status;
   // What was found out before the daemon went away is worth printing, too.
   const int code = report.Finish(absl::Now() - start);
   if (!status.ok()) return status;

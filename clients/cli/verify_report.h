@@ -44,7 +44,7 @@ class VerifyReport {
   // Prints what is left; the exit code of the verification.
   int Finish(absl::Duration elapsed);
 
-  int64_t failed() const { return failed_; }
+  int64_t verified() const { return verified_; }  // lines added
 
  private:
   const Output& output_;

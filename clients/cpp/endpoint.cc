@@ -40,6 +40,9 @@ absl::StatusOr<Endpoint> ParseUnix(std::string_view text) {
 }
 
 absl::StatusOr<Endpoint> ParseTcp(std::string_view text) {
+  if (text.find("://") != std::string_view::npos) {
+    return Malformed(text, "a scheme such as http:// is not taken");
+  }
   const size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) return Malformed(text, "the port is missing");
   std::string_view host = text.substr(0, colon);

@@ -57,7 +57,8 @@ TEST(EndpointTest, RefusalsNameTheFault) {
       {"host:80x", "from 1 to 65535"},
       {"host:-1", "from 1 to 65535"},
       {"::1:80", "needs brackets"},
-      {"http://host:80", "needs brackets"},
+      {"http://host:80", "scheme such as http:// is not taken"},
+      {"http://host", "scheme such as http:// is not taken"},
       {"ho st:80", "no host name has"},
       {"user@host:80", "no host name has"},
   };

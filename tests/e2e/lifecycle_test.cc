@@ -93,7 +93,7 @@ TEST(LifecycleTest, WrongConfigurationsEndWithTheirCode) {
        kUnavailable,
        "no CUDA device"},
       {{"--device", "cpu", "--listen", "nowhere"}, kUsage, "'nowhere'"},
-      {{"--device", "cpu", "--listen", "0.0.0.0:0"}, kUnavailable, "--insecure-listen"},
+      {{"--device", "cpu", "--listen", "0.0.0.0:0"}, kUsage, "--insecure-listen"},
       {{"--device", "cpu", "--listen", "unix:/no/such/folder/s"}, kUnavailable, "/no/such/folder"},
       {{"--version"}, 0, "tetradd "},
       {{"--print-config", "--threads", "3"}, 0, "threads = 3  # --threads"},
@@ -112,7 +112,7 @@ TEST(LifecycleTest, BeyondLoopbackOnlyWithConsent) {
   Daemon daemon({"--insecure-listen"});
   const ProcessResult refused = RunTetradd(
       {"--device", "cpu", "--listen", "unix:" + folder.path() + "/s", "--http", "0.0.0.0:0"});
-  EXPECT_EQ(refused.exit_code, kUnavailable);
+  EXPECT_EQ(refused.exit_code, kUsage);
   EXPECT_THAT(refused.output, HasSubstr("--insecure-listen"));
 }
 
