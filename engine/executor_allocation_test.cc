@@ -18,21 +18,23 @@ namespace {
 std::atomic<int64_t> allocations{0};
 }
 
-void* operator new(size_t bytes) {
+// Not inlined: next to a new expression the compiler takes malloc() and free()
+// for a mismatched pair.
+[[gnu::noinline]] void* operator new(size_t bytes) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* p = std::malloc(bytes)) return p;
   throw std::bad_alloc();
 }
-void* operator new(size_t bytes, std::align_val_t alignment) {
+[[gnu::noinline]] void* operator new(size_t bytes, std::align_val_t alignment) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   const size_t a = static_cast<size_t>(alignment);
   if (void* p = std::aligned_alloc(a, (bytes + a - 1) / a * a)) return p;
   throw std::bad_alloc();
 }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, size_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
 
 namespace tetrad {
 namespace {

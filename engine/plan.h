@@ -27,7 +27,7 @@ struct DeviceLimits {
   std::string uuid;
   std::string name;
   std::string capability;  // "cpu"
-  int32_t ctas = 1;        // workers a schedule is laid out for
+  int32_t ctas = 1;        // SMs or threads: what a schedule is laid out for
   int64_t memory_bytes = 0;
   int32_t lanes = 1;
   int32_t max_in_flight = 64;

@@ -31,7 +31,7 @@ absl::StatusOr<int> Run(const Session& session, const PlanCommand& command) {
   if (command.signature.has_capacity()) {
     table.AddRow({"tiles", "follow the rows of each launch"});
   } else {
-    table.AddRow({"tiles", absl::StrCat(info.tiles(), " on ", info.ctas(), " workers, balance ",
+    table.AddRow({"tiles", absl::StrCat(info.tiles(), " on ", info.ctas(), " CTAs, balance ",
                                         FormatNumber(info.balance()))});
   }
   table.AddRow({"floor", absl::StrCat(FormatNumber(floor.floor_us()), " us: compute ",

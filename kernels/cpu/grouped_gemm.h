@@ -39,7 +39,7 @@ inline constexpr int32_t kMaxTileRows = 256;
 inline constexpr int32_t kMaxTileColumns = 256;
 inline constexpr int32_t kTileColumnGranule = 32;
 
-// Working memory of one worker, preallocated by the caller.
+// Working memory of one thread, preallocated by the caller.
 inline constexpr size_t kScratchBytes = 640 * 1024;
 inline constexpr size_t kScratchAlignment = 64;
 

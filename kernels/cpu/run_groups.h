@@ -44,8 +44,8 @@ inline void RunGroups(InstructionSet set, const ProblemTypes& types,
       RunTile(set, types, groups[tiles[i].group], tiles[i], scratch.bytes());
     }
   };
-  std::vector<std::jthread> workers;
-  for (int i = 1; i < threads; ++i) workers.emplace_back(work);
+  std::vector<std::jthread> others;
+  for (int i = 1; i < threads; ++i) others.emplace_back(work);
   work();
 }
 
