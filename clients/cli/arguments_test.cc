@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clients/cli/arguments.h"
 
+#include <cstdlib>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"

@@ -26,7 +26,7 @@ class ExpectedValuesTest : public ::testing::Test {
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
   std::string Write(const std::string& header, const std::vector<float>& values) {
-    const std::string path = folder_ + "/f.safetensors";
+    std::string path = folder_ + "/f.safetensors";
     std::ofstream file(path, std::ios::binary);
     const uint64_t length = header.size();
     file.write(reinterpret_cast<const char*>(&length), sizeof(length));
