@@ -25,7 +25,7 @@ sigset_t StopSignals() {
 Interrupt::Interrupt() {
   const sigset_t signals = StopSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  watcher_ = std::jthread([this, signals](std::stop_token ended) {
+  watcher_ = std::jthread([this, signals](const std::stop_token& ended) {
     // Polling is what lets the destructor end the wait without a signal.
     const timespec poll{.tv_sec = 0, .tv_nsec = 50'000'000};
     while (!ended.stop_requested()) {
