@@ -11,11 +11,74 @@
 
 namespace tetrad {
 
-CpuBinding::CpuBinding(CpuMemory& memory, std::shared_ptr<const Plan> plan, int32_t ctas)
-    : memory_(memory), plan_(std::move(plan)), ctas_(ctas) {}
+CpuBinding::Operands::~Operands() {
+  for (size_t i = 0; i < pin_count_; ++i) memory_.Unpin(pins_[i]);
+}
 
-CpuBinding::~CpuBinding() {
-  for (const AllocationId id : pins_) memory_.Unpin(id);
+void CpuBinding::Operands::Swap(Operands& other) {
+  std::swap(stack, other.stack);
+  std::swap(alpha, other.alpha);
+  std::swap(pins_, other.pins_);
+  std::swap(pin_count_, other.pin_count_);
+}
+
+template <typename T>
+absl::Status CpuBinding::Operands::PinOne(const char* name, const BlockRef& block, int64_t want,
+                                          bool writable, T*& address) {
+  if (want == 0) return absl::OkStatus();
+  if (block.bytes < want) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": block of ", block.bytes, " bytes, the plan needs ", want));
+  }
+  if (block.offset % kOperandAlignment != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": block offset ", block.offset,
+                                                   " must be a multiple of ", kOperandAlignment));
+  }
+  auto pinned = memory_.Pin(block, writable);
+  if (!pinned.ok()) {
+    return absl::Status(pinned.status().code(),
+                        absl::StrCat(name, ": ", pinned.status().message()));
+  }
+  TETRAD_CHECK(pin_count_ < pins_.size());
+  pins_[pin_count_++] = block.allocation;
+  address = reinterpret_cast<T*>(*pinned);
+  return absl::OkStatus();
+}
+
+absl::Status CpuBinding::Operands::Pin(const Plan& plan, const OperandBlocks& blocks) {
+  const Signature& signature = plan.signature;
+  const OperandLayout& layout = plan.layout;
+  const int64_t groups = static_cast<int64_t>(signature.groups.size());
+  stack.m_source = signature.m_source;
+  stack.groups = static_cast<int32_t>(groups);
+  stack.n = signature.groups[0].n;
+  stack.k = signature.groups[0].k;
+  stack.capacity_rows = signature.capacity_rows;
+  stack.c_stride = layout.c_stride;
+  TETRAD_RETURN_IF_ERROR(PinOne("activations", blocks.a, layout.a_bytes, false, stack.a));
+  TETRAD_RETURN_IF_ERROR(
+      PinOne("activation_scales", blocks.a_scales, layout.a_scale_bytes, false, stack.a_scales));
+  TETRAD_RETURN_IF_ERROR(
+      PinOne("weights codes", blocks.b, WeightCodeBytes(signature), false, stack.b));
+  TETRAD_RETURN_IF_ERROR(PinOne("weights scales", blocks.b_scales, WeightScaleBytes(signature),
+                                false, stack.b_scales));
+  std::byte* c = nullptr;
+  TETRAD_RETURN_IF_ERROR(PinOne("output", blocks.c, layout.c_bytes, true, c));
+  stack.c = c;
+  TETRAD_RETURN_IF_ERROR(PinOne("alpha", blocks.alpha, groups * 4, false, alpha));
+  const int64_t row_scale_bytes = signature.row_scale ? layout.rows * 4 : 0;
+  TETRAD_RETURN_IF_ERROR(
+      PinOne("row_scale", blocks.row_scale, row_scale_bytes, false, stack.row_scale));
+  TETRAD_RETURN_IF_ERROR(
+      PinOne("m_values", blocks.m_values, layout.m_values * 4, false, stack.m_values));
+  stack.alpha = alpha;
+  return absl::OkStatus();
+}
+
+CpuBinding::CpuBinding(CpuMemory& memory, std::shared_ptr<const Plan> plan, int32_t ctas)
+    : memory_(memory), plan_(std::move(plan)), ctas_(ctas), operands_(memory) {
+  groups_.resize(plan_->signature.groups.size());
+  if (plan_->signature.device_m()) tile_begin_.resize(groups_.size() + 1);
 }
 
 absl::StatusOr<std::unique_ptr<CpuBinding>> CpuBinding::Make(CpuMemory& memory,
@@ -23,71 +86,24 @@ absl::StatusOr<std::unique_ptr<CpuBinding>> CpuBinding::Make(CpuMemory& memory,
                                                              const OperandBlocks& operands,
                                                              int32_t ctas) {
   std::unique_ptr<CpuBinding> binding(new CpuBinding(memory, std::move(plan), ctas));
-  TETRAD_RETURN_IF_ERROR(binding->PinOperands(operands));
-  binding->FormGroups();
+  TETRAD_RETURN_IF_ERROR(binding->Rebind(operands));
   return binding;
 }
 
-absl::Status CpuBinding::PinOperands(const OperandBlocks& operands) {
-  const Signature& signature = plan_->signature;
-  const OperandLayout& layout = plan_->layout;
-  const int64_t groups = static_cast<int64_t>(signature.groups.size());
-  stack_.m_source = signature.m_source;
-  stack_.groups = static_cast<int32_t>(groups);
-  stack_.n = signature.groups[0].n;
-  stack_.k = signature.groups[0].k;
-  stack_.capacity_rows = signature.capacity_rows;
-  stack_.c_stride = layout.c_stride;
-
-  const auto pin = [&]<typename T>(const char* name, const BlockRef& block, int64_t want,
-                                   bool writable, T*& address) -> absl::Status {
-    if (want == 0) return absl::OkStatus();
-    if (block.bytes < want) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, ": block of ", block.bytes, " bytes, the plan needs ", want));
-    }
-    if (block.offset % kOperandAlignment != 0) {
-      return absl::InvalidArgumentError(absl::StrCat(name, ": block offset ", block.offset,
-                                                     " must be a multiple of ", kOperandAlignment));
-    }
-    auto pinned = memory_.Pin(block, writable);
-    if (!pinned.ok()) {
-      return absl::Status(pinned.status().code(),
-                          absl::StrCat(name, ": ", pinned.status().message()));
-    }
-    pins_.push_back(block.allocation);
-    address = reinterpret_cast<T*>(*pinned);
-    return absl::OkStatus();
-  };
-  TETRAD_RETURN_IF_ERROR(pin("activations", operands.a, layout.a_bytes, false, stack_.a));
-  TETRAD_RETURN_IF_ERROR(
-      pin("activation_scales", operands.a_scales, layout.a_scale_bytes, false, stack_.a_scales));
-  TETRAD_RETURN_IF_ERROR(
-      pin("weights codes", operands.b, WeightCodeBytes(signature), false, stack_.b));
-  TETRAD_RETURN_IF_ERROR(pin("weights scales", operands.b_scales, WeightScaleBytes(signature),
-                             false, stack_.b_scales));
-  std::byte* c = nullptr;
-  TETRAD_RETURN_IF_ERROR(pin("output", operands.c, layout.c_bytes, true, c));
-  stack_.c = c;
-  TETRAD_RETURN_IF_ERROR(pin("alpha", operands.alpha, groups * 4, false, alpha_));
-  const int64_t row_scale_bytes = signature.row_scale ? layout.rows * 4 : 0;
-  TETRAD_RETURN_IF_ERROR(
-      pin("row_scale", operands.row_scale, row_scale_bytes, false, stack_.row_scale));
-  TETRAD_RETURN_IF_ERROR(
-      pin("m_values", operands.m_values, layout.m_values * 4, false, stack_.m_values));
-  stack_.alpha = alpha_;
+absl::Status CpuBinding::Rebind(const OperandBlocks& operands) {
+  Operands fresh(memory_);
+  TETRAD_RETURN_IF_ERROR(fresh.Pin(*plan_, operands));
+  operands_.Swap(fresh);
+  FormGroups();
   return absl::OkStatus();
 }
 
 void CpuBinding::FormGroups() {
   const Signature& signature = plan_->signature;
-  groups_.resize(signature.groups.size());
-  if (signature.device_m()) {
-    tile_begin_.resize(groups_.size() + 1);
-    return;  // formed from the live counts at Begin()
-  }
-  const uint8_t* b = stack_.b;
-  const uint8_t* b_scales = stack_.b_scales;
+  if (signature.device_m()) return;  // formed from the live counts at Begin()
+  const DeviceMProblem& stack = operands_.stack;
+  const uint8_t* b = stack.b;
+  const uint8_t* b_scales = stack.b_scales;
   for (size_t g = 0; g < groups_.size(); ++g) {
     const GroupShape& shape = signature.groups[g];
     const GroupOffsets& at = plan_->layout.groups[g];
@@ -101,21 +117,21 @@ void CpuBinding::FormGroups() {
     b_scales += ScalePlaneBytes(signature.types.b_scale_layout, shape.n, shape.k);
     group.c_stride = at.c_stride;
     if (shape.m == 0) continue;  // no operands, and no arithmetic on null bases
-    group.a = stack_.a + at.a;
-    if (stack_.a_scales != nullptr) group.a_scales = stack_.a_scales + at.a_scales;
-    group.c = static_cast<std::byte*>(stack_.c) + at.c;
-    if (stack_.row_scale != nullptr) group.row_scale = stack_.row_scale + at.row;
+    group.a = stack.a + at.a;
+    if (stack.a_scales != nullptr) group.a_scales = stack.a_scales + at.a_scales;
+    group.c = static_cast<std::byte*>(stack.c) + at.c;
+    if (stack.row_scale != nullptr) group.row_scale = stack.row_scale + at.row;
   }
 }
 
 int64_t CpuBinding::Begin(uint32_t* error_word) {
   *error_word = 0;
   if (plan_->signature.device_m()) {
-    cpu::ResolveDeviceM(stack_, plan_->signature.types, groups_, error_word);
+    cpu::ResolveDeviceM(operands_.stack, plan_->signature.types, groups_, error_word);
     CutLiveTiles();
     return tile_begin_.back();
   }
-  for (size_t g = 0; g < groups_.size(); ++g) groups_[g].alpha = alpha_[g];
+  for (size_t g = 0; g < groups_.size(); ++g) groups_[g].alpha = operands_.alpha[g];
   return static_cast<int64_t>(plan_->schedule.tiles.size());
 }
 
@@ -130,7 +146,7 @@ void CpuBinding::CutLiveTiles() {
   const TileTraits& traits = plan_->tile;
   live_columns_ = traits.max_columns;
   while (true) {
-    const int64_t column_tiles = CeilDiv(stack_.n, live_columns_);
+    const int64_t column_tiles = CeilDiv(operands_.stack.n, live_columns_);
     int64_t tiles = 0;
     for (size_t g = 0; g < groups_.size(); ++g) {
       tile_begin_[g] = tiles;

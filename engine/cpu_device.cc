@@ -129,11 +129,28 @@ absl::StatusOr<CpuDevice::BindingSlot*> CpuDevice::FindBinding(BindingId id) {
   return &bindings_[index];
 }
 
+absl::Status CpuDevice::Rebind(BindingId id, const OperandBlocks& operands) {
+  CpuBinding* binding;
+  {
+    std::lock_guard lock(mutex_);
+    TETRAD_ASSIGN_OR_RETURN(BindingSlot* const slot, FindBinding(id));
+    if (slot->launches > 0) return absl::FailedPreconditionError("binding: a launch uses it");
+    if (slot->rebinding) return absl::FailedPreconditionError("binding: it is being bound");
+    slot->rebinding = true;
+    binding = slot->binding.get();
+  }
+  const absl::Status status = binding->Rebind(operands);
+  std::lock_guard lock(mutex_);
+  bindings_[static_cast<uint32_t>(static_cast<uint64_t>(id))].rebinding = false;
+  return status;
+}
+
 absl::Status CpuDevice::Unbind(BindingId id) {
   std::unique_ptr<CpuBinding> unbound;  // unpins its memory after the lock is gone
   std::lock_guard lock(mutex_);
   TETRAD_ASSIGN_OR_RETURN(BindingSlot* const slot, FindBinding(id));
   if (slot->launches > 0) return absl::FailedPreconditionError("binding: a launch uses it");
+  if (slot->rebinding) return absl::FailedPreconditionError("binding: it is being bound");
   unbound = std::move(slot->binding);
   ++slot->uses;
   free_bindings_.push_back(static_cast<uint32_t>(static_cast<uint64_t>(id)));
@@ -148,6 +165,7 @@ absl::Status CpuDevice::Launch(LaneId lane, BindingId binding, uint64_t ticket) 
   {
     std::lock_guard lock(mutex_);
     TETRAD_ASSIGN_OR_RETURN(BindingSlot* const slot, FindBinding(binding));
+    if (slot->rebinding) return absl::FailedPreconditionError("binding: it is being bound");
     const uint64_t in_flight = last_job_ - first_job_ + completions_.size();
     if (in_flight >= static_cast<uint64_t>(limits_.max_in_flight)) {
       return absl::ResourceExhaustedError(

@@ -40,6 +40,8 @@ class CpuDevice final : public Device {
 
   const DeviceLimits& limits() const override { return limits_; }
   MemoryUse memory_use() const override { return memory_.use(); }
+  // A fault of the processor ends the process; there is no such state in between.
+  absl::Status health() const override { return absl::OkStatus(); }
   absl::StatusOr<Allocation> Allocate(int64_t bytes) override { return memory_.Allocate(bytes); }
   absl::Status Free(AllocationId id) override { return memory_.Free(id); }
   absl::Status Seal(AllocationId id) override { return memory_.Seal(id); }
@@ -59,6 +61,7 @@ class CpuDevice final : public Device {
   }
   absl::StatusOr<BindingId> Bind(std::shared_ptr<const Plan> plan,
                                  const OperandBlocks& operands) override;
+  absl::Status Rebind(BindingId id, const OperandBlocks& operands) override;
   absl::Status Unbind(BindingId id) override;
   absl::Status Launch(LaneId lane, BindingId binding, uint64_t ticket) override;
   size_t Poll(std::span<Completion> out) override;
@@ -67,6 +70,7 @@ class CpuDevice final : public Device {
   struct BindingSlot {
     uint32_t uses = 0;  // odd: live
     int launches = 0;   // queued or running
+    bool rebinding = false;
     std::unique_ptr<CpuBinding> binding;
   };
   // One launch, from Launch() until its completion was polled.

@@ -12,8 +12,13 @@
 // called after a completion became available, from a device thread.
 //
 // Thread-safe, except that a caller must not free what a launch still uses;
-// Free() and Unbind() of such an object are refused with FAILED_PRECONDITION.
-// Ids are handles: a stale one is refused with ABORTED, never followed.
+// Free(), Unbind() and Rebind() of such an object are refused with
+// FAILED_PRECONDITION. Ids are handles: a stale one is refused with ABORTED,
+// never followed.
+//
+// After some faults (an illegal address and its kin) nothing of a device can
+// be trusted. health() then says so for ever, `wake` is called, launches are
+// refused with the same status, and completions may never come.
 #pragma once
 
 #include <array>
@@ -65,8 +70,9 @@ struct OperandBlocks {
 
 struct Completion {
   uint64_t ticket = 0;
-  absl::StatusCode code = absl::StatusCode::kOk;  // kInternal: the launch itself failed
-  uint32_t error_word = 0;                        // kError* bits of kernels/problem.h
+  absl::StatusCode code =
+      absl::StatusCode::kOk;  // kInternal: this launch failed, the device did not
+  uint32_t error_word = 0;    // kError* bits of kernels/problem.h
   int64_t device_ns = 0;
 };
 
@@ -82,6 +88,9 @@ class Device {
 
   virtual const DeviceLimits& limits() const = 0;
   virtual MemoryUse memory_use() const = 0;
+  // INTERNAL after a fault that ends the use of the device. Cheap: asked at
+  // every step of the executor.
+  virtual absl::Status health() const = 0;
 
   // Zeroed memory of its own. RESOURCE_EXHAUSTED names the bytes wanted and left.
   virtual absl::StatusOr<Allocation> Allocate(int64_t bytes) = 0;
@@ -102,6 +111,9 @@ class Device {
 
   virtual absl::StatusOr<BindingId> Bind(std::shared_ptr<const Plan> plan,
                                          const OperandBlocks& operands) = 0;
+  // Gives a binding other memory; checks as Bind() does. On error the binding
+  // is as before. Allocates nothing if it succeeds.
+  virtual absl::Status Rebind(BindingId id, const OperandBlocks& operands) = 0;
   virtual absl::Status Unbind(BindingId id) = 0;
 
   // Starts the binding after earlier launches of `lane`. RESOURCE_EXHAUSTED
