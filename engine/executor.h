@@ -23,12 +23,9 @@
 #include "absl/status/status.h"
 
 #include "engine/device.h"
+#include "engine/support/instant.h"
 
 namespace tetrad {
-
-// Nanoseconds of a monotonic clock.
-using Instant = int64_t;
-inline constexpr Instant kNever = INT64_MAX;
 
 enum class Priority : uint8_t { kHigh = 0, kNormal = 1, kLow = 2 };
 inline constexpr size_t kPriorities = 3;
@@ -40,7 +37,9 @@ enum class LaunchOutcome : uint8_t {
   kDeadlineExceeded,  // not run, or ran and its result is not to be used
   kCancelled,         // as above
   kShutDown,          // not run: the executor is being closed
+  kDeviceLost,        // not run, or it is not known whether it ran
 };
+inline constexpr size_t kLaunchOutcomes = 7;
 
 struct Launch {
   BindingId binding = BindingId::kNone;
