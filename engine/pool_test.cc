@@ -14,64 +14,14 @@
 #include <unistd.h>
 
 #include "engine/cpu_device.h"
-#include "engine/simulated_upstream.h"
-#include "kernels/random.h"
+#include "engine/pool_fixture.h"
 
 namespace tetrad {
 namespace {
 
 using ::testing::HasSubstr;
 using Call = SimulatedUpstream::Call;
-
-constexpr int64_t kChunk = 64 << 10;
-constexpr int64_t kPage = 4096;
-
-// A pool over a simulated upstream; the pool goes first.
-class PoolTest : public ::testing::Test {
- protected:
-  PoolTest() { Make({}); }
-  void Make(SimulatedUpstream::Options upstream, Pool::Options options = {}) {
-    pool_.reset();
-    upstream.holds_bytes = true;
-    options.chunk_bytes = kChunk;
-    upstream_ = std::make_unique<SimulatedUpstream>(std::move(upstream));
-    pool_ = std::make_unique<Pool>(upstream_->upstream(), std::move(options));
-  }
-  BlockRef Allocate(int64_t bytes) {
-    const auto block = pool_->Allocate(bytes);
-    EXPECT_TRUE(block.ok()) << block.status();
-    return block.value_or(BlockRef{});
-  }
-  void Fill(const BlockRef& block, int value) {
-    std::fill_n(upstream_->data(block.allocation, block.offset), block.bytes,
-                static_cast<std::byte>(value));
-  }
-  bool Holds(const BlockRef& block, int value) {
-    const std::byte* const data = upstream_->data(block.allocation, block.offset);
-    return std::all_of(data, data + block.bytes,
-                       [&](std::byte b) { return b == static_cast<std::byte>(value); });
-  }
-  // Whatever happened, the books agree with each other and with upstream's.
-  void ExpectBalanced() {
-    const Pool::Stats stats = pool_->stats();
-    ASSERT_EQ(stats.reserved_bytes, upstream_->stats().bytes);
-    ASSERT_EQ(stats.reserved_bytes,
-              stats.block_bytes + stats.free_bytes + stats.whole_bytes + stats.unreturned_bytes);
-    ASSERT_LE(stats.largest_free_bytes, stats.free_bytes);
-    ASSERT_EQ(stats.allocations - stats.frees, stats.blocks + stats.wholes);
-  }
-  void ExpectEmptyAfterTrim() {
-    pool_->Trim();
-    ExpectBalanced();
-    const Pool::Stats stats = pool_->stats();
-    EXPECT_EQ(stats.reserved_bytes, 0);
-    EXPECT_EQ(stats.chunks + stats.blocks + stats.wholes, 0);
-    EXPECT_EQ(upstream_->stats().allocations, 0);
-  }
-
-  std::unique_ptr<SimulatedUpstream> upstream_;
-  std::unique_ptr<Pool> pool_;
-};
+using PoolTest = PoolFixture;
 
 TEST_F(PoolTest, BlocksShareAChunkAndAreCountedRoundedUp) {
   const BlockRef a = Allocate(1);
@@ -224,7 +174,12 @@ TEST_F(PoolTest, UsesTheLastMemoryOfADeviceEvenIfItIsLessThanAChunk) {
   // An eighth of a chunk at a time, then what was asked for.
   EXPECT_EQ(blocks.size(), 2 * kChunk / kPage - 1);
   EXPECT_EQ(pool_->stats().free_bytes, 0);
-  for (const BlockRef& block : blocks) pool_->Free(block);
+  // The smaller chunks, now empty, are not kept.
+  constexpr size_t kOfTheFirst = kChunk / kPage;
+  for (size_t i = kOfTheFirst; i < blocks.size(); ++i) pool_->Free(blocks[i]);
+  EXPECT_EQ(pool_->stats().reserved_bytes, kChunk);
+  EXPECT_EQ(pool_->stats().free_bytes, 0);
+  for (size_t i = 0; i < kOfTheFirst; ++i) pool_->Free(blocks[i]);
   EXPECT_EQ(pool_->stats().reserved_bytes, kChunk);
   ExpectEmptyAfterTrim();
 }
@@ -241,6 +196,30 @@ TEST_F(PoolTest, TheEmptyChunkMakesRoomForOthers) {
   const BlockRef block = Allocate(2 * kChunk);
   pool_->Free(block);
   ExpectEmptyAfterTrim();
+}
+
+TEST_F(PoolTest, ABlockFreedWhileTheDeviceRefusesIsUsed) {
+  SimulatedUpstream simulated({.limit_bytes = kChunk});
+  Pool::Upstream upstream = simulated.upstream();
+  std::function<void()> on_refusal = [] {};
+  upstream.allocate = [&](int64_t bytes) {
+    const auto allocation = simulated.Allocate(bytes);
+    if (!allocation.ok()) on_refusal();
+    return allocation;
+  };
+  Pool pool(upstream, {.chunk_bytes = kChunk});
+  const auto a = pool.Allocate(kChunk / 2);
+  const auto b = pool.Allocate(kChunk / 2);
+  ASSERT_TRUE(a.ok() && b.ok());
+  on_refusal = [&] {  // in place of another thread
+    pool.Free(*a);
+    on_refusal = [] {};
+  };
+  const auto c = pool.Allocate(kChunk / 2);
+  ASSERT_TRUE(c.ok()) << c.status();
+  EXPECT_EQ(c->offset, a->offset);
+  pool.Free(*b);
+  pool.Free(*c);
 }
 
 TEST_F(PoolTest, AsksForReliefUntilThereIsNone) {
@@ -299,135 +278,6 @@ TEST_F(PoolTest, WhatTheDeviceRefusesToTakeBackStaysCountedAndIsTriedAgain) {
   refuse = false;
   EXPECT_EQ(pool_->Trim(), kChunk + kPage);
   ExpectEmptyAfterTrim();
-}
-
-TEST_F(PoolTest, AgreesWithTheModelOverRandomOperations) {
-  struct Owned {
-    BlockRef block;
-    int value;
-    int64_t counted_bytes;
-    bool whole;
-  };
-  for (uint64_t seed = 1; seed <= 6; ++seed) {
-    SCOPED_TRACE(seed);
-    Make({.limit_bytes = 6 * kChunk});
-    Random random(seed);
-    std::vector<Owned> owned;
-    int64_t block_bytes = 0;
-    int64_t whole_bytes = 0;
-    int refused = 0;
-    const auto free_one = [&] {
-      std::swap(owned[random.Below(static_cast<uint32_t>(owned.size()))], owned.back());
-      const Owned one = owned.back();
-      owned.pop_back();
-      ASSERT_TRUE(Holds(one.block, one.value)) << "somebody else wrote there";
-      (one.whole ? whole_bytes : block_bytes) -= one.counted_bytes;
-      one.whole ? pool_->FreeWhole(one.block.allocation) : pool_->Free(one.block);
-    };
-    for (int step = 0; step < 2500; ++step) {
-      const bool drain = step / 250 % 2 == 1;
-      if (!owned.empty() && random.Below(10) < (drain ? 6u : 4u)) {
-        ASSERT_NO_FATAL_FAILURE(free_one());
-      } else {
-        Owned one{{}, random.Between(1, 255), 0, random.OneIn(16)};
-        const int64_t bytes = random.OneIn(10) ? random.Between(1, 2 * kChunk)
-                                               : random.Between(1, random.OneIn(3) ? 9000 : 900);
-        if (one.whole) {
-          const auto allocation = pool_->AllocateWhole(bytes);
-          if (allocation.ok()) one.block = {allocation->id, 0, allocation->bytes};
-        } else {
-          one.block = pool_->Allocate(bytes).value_or(BlockRef{});
-          ASSERT_EQ(one.block.offset % 256, 0);
-        }
-        if (one.block.allocation == AllocationId::kNone) {
-          ++refused;
-        } else {
-          const bool pages = one.whole || bytes > kChunk / 2;
-          one.counted_bytes =
-              pages ? (bytes + kPage - 1) / kPage * kPage : (bytes + 255) / 256 * 256;
-          (one.whole ? whole_bytes : block_bytes) += one.counted_bytes;
-          ASSERT_TRUE(Holds(one.block, 0)) << "not cleared";
-          Fill(one.block, one.value);
-          owned.push_back(one);
-        }
-      }
-      ASSERT_EQ(pool_->stats().block_bytes, block_bytes);
-      ASSERT_EQ(pool_->stats().whole_bytes, whole_bytes);
-      ASSERT_EQ(pool_->stats().failures, refused);
-      ASSERT_NO_FATAL_FAILURE(ExpectBalanced());
-      if (random.OneIn(100)) pool_->Trim();
-    }
-    EXPECT_GT(refused, 0);  // else the limit was never met
-    while (!owned.empty()) ASSERT_NO_FATAL_FAILURE(free_one());
-    ExpectEmptyAfterTrim();
-  }
-}
-
-// Runs a fixed scenario; requests may fail. Returns how many did.
-int RunScenario(Pool& pool, const std::function<void()>& after_each) {
-  std::vector<BlockRef> blocks;
-  std::vector<AllocationId> wholes;
-  int failures = 0;
-  Random random(7);
-  for (int step = 0; step < 60; ++step) {
-    const int64_t bytes =
-        random.OneIn(5) ? random.Between(kChunk / 2, 2 * kChunk) : random.Between(1, kChunk / 3);
-    if (random.OneIn(4)) {
-      const auto whole = pool.AllocateWhole(bytes);
-      if (whole.ok()) wholes.push_back(whole->id);
-      failures += !whole.ok();
-    } else {
-      const auto block = pool.Allocate(bytes);
-      if (block.ok()) blocks.push_back(*block);
-      failures += !block.ok();
-    }
-    if (random.OneIn(2) && !blocks.empty()) {
-      std::swap(blocks[random.Below(static_cast<uint32_t>(blocks.size()))], blocks.back());
-      pool.Free(blocks.back());
-      blocks.pop_back();
-    }
-    if (random.OneIn(4) && !wholes.empty()) {
-      pool.FreeWhole(wholes.back());
-      wholes.pop_back();
-    }
-    after_each();
-  }
-  for (const BlockRef& block : blocks) pool.Free(block);
-  for (const AllocationId id : wholes) pool.FreeWhole(id);
-  return failures;
-}
-
-TEST_F(PoolTest, AFailureOfAnyUpstreamCallLeavesTheBooksBalanced) {
-  for (const Call kind : {Call::kAllocate, Call::kFree, Call::kClear}) {
-    for (const int failing : {1, 2, 3, 7, INT32_MAX}) {  // how many calls in a row
-      int refusals = 0;
-      int n = 0;
-      for (bool reached = true; reached; ++n) {
-        SCOPED_TRACE(::testing::Message() << "kind " << static_cast<int>(kind) << ", call " << n
-                                          << ", " << failing << " in a row");
-        int calls = 0;
-        bool lifted = false;
-        Make({.fault = [&](Call call) {
-          if (call != kind || lifted) return absl::OkStatus();
-          const int at = calls++;
-          return at >= n && at - n < failing ? absl::ResourceExhaustedError("injected")
-                                             : absl::OkStatus();
-        }});
-        refusals += RunScenario(*pool_, [&] { ASSERT_NO_FATAL_FAILURE(ExpectBalanced()); });
-        ASSERT_EQ(pool_->stats().blocks + pool_->stats().wholes, 0);
-        reached = calls > n;
-        lifted = true;
-        const BlockRef small = Allocate(1000);
-        const BlockRef large = Allocate(3 * kChunk);
-        EXPECT_TRUE(Holds(small, 0));
-        pool_->Free(small);
-        pool_->Free(large);
-        ExpectEmptyAfterTrim();
-      }
-      EXPECT_GT(n, 10);
-      EXPECT_EQ(refusals > 0, kind != Call::kFree);
-    }
-  }
 }
 
 TEST_F(PoolTest, TheLogTellsWhatHappened) {
@@ -495,7 +345,7 @@ TEST_F(PoolTest, WorksOverADevice) {
   EXPECT_EQ(device->memory_use().allocations, 0);
 }
 
-class PoolDeathTest : public PoolTest {
+class PoolDeathTest : public PoolFixture {
  protected:
   PoolDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 };
