@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "engine/steady_clock.h"
 #include "engine/support/status_macros.h"
 #include "server/call.h"
 #include "server/codec.h"
@@ -125,7 +126,7 @@ absl::Status ExecuteCall::Hand(Engine& engine, ExecutionId* execution) {
     request.weights = request_.weights();
   }
   request.operands = FromProto(request_.inline_operands());
-  request.deadline = ToTime(context_.raw_deadline());
+  request.deadline = SteadyInstant(ToTime(context_.raw_deadline()));
   *execution = engine.Execute(
       request, [link = link_](Result result) { Completed(link, std::move(result)); });
   return absl::OkStatus();
