@@ -15,7 +15,8 @@
 // repeats alternating. Requests that failed in the log are left out.
 //
 // Times are of the policies' own work and the bookkeeping; what a real device
-// takes for each call (`upstream_calls`) and each cleared byte comes on top.
+// takes for each allocation (`allocate_calls`, and as many frees) and each clear
+// comes on top.
 // `fragmentation` is 1 - peak asked / peak reserved; `block_fragmentation` is the
 // same without what are allocations of their own under every policy.
 #include <algorithm>
@@ -25,18 +26,21 @@
 #include <fstream>
 #include <iterator>
 #include <list>
-#include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
 
 #include "bench/allocation_scenarios.h"
 #include "engine/allocation_log.h"
 #include "engine/pool.h"
 #include "engine/simulated_upstream.h"
+#include "engine/support/status_macros.h"
 
 namespace tetrad {
 namespace {
@@ -240,13 +244,14 @@ class Bench {
         "\"repeats\": %zu, \"ns_per_op\": %.1f, \"ns_best\": %.1f, \"ns_worst\": %.1f, "
         "\"peak_asked_bytes\": %lld, \"peak_reserved_bytes\": %lld, \"fragmentation\": %.4f, "
         "\"block_peak_asked_bytes\": %lld, \"block_peak_reserved_bytes\": %lld, "
-        "\"block_fragmentation\": %.4f, \"upstream_calls\": %lld, \"cleared_bytes\": %lld, "
+        "\"block_fragmentation\": %.4f, \"allocate_calls\": %lld, \"clear_calls\": %lld, "
+        "\"cleared_bytes\": %lld, "
         "\"device_granule_bytes\": %lld, \"chunk_bytes\": %lld}\n",
         script_.name.c_str(), Policy::kName, script_.steps.size(), Long(script_.left_out),
         times_.size(), times_[times_.size() / 2], times_.front(), times_.back(), Long(asked_),
         Long(reserved_), Share(asked_, reserved_), Long(block_asked_), Long(block_reserved_),
-        Share(block_asked_, block_reserved_), Long(upstream_calls_), Long(cleared_bytes_),
-        Long(kDeviceGranule), Long(kChunkBytes));
+        Share(block_asked_, block_reserved_), Long(allocate_calls_), Long(clear_calls_),
+        Long(cleared_bytes_), Long(kDeviceGranule), Long(kChunkBytes));
     std::fflush(stdout);
   }
 
@@ -277,7 +282,8 @@ class Bench {
     const SimulatedUpstream::Stats stats = upstream.stats();
     TETRAD_CHECK(stats.allocations == 0 && asked == 0);
     block_reserved_ = std::max(block_reserved_, stats.peak_bytes);
-    upstream_calls_ = stats.allocate_calls + stats.free_calls + stats.clear_calls;
+    allocate_calls_ = stats.allocate_calls;
+    clear_calls_ = stats.clear_calls;
     cleared_bytes_ = stats.cleared_bytes;
   }
 
@@ -285,7 +291,7 @@ class Bench {
   std::vector<BlockRef> slots_;
   std::vector<double> times_;
   int64_t asked_ = 0, reserved_ = 0, block_asked_ = 0, block_reserved_ = 0;
-  int64_t upstream_calls_ = 0, cleared_bytes_ = 0;
+  int64_t allocate_calls_ = 0, clear_calls_ = 0, cleared_bytes_ = 0;
 };
 
 void BenchLog(const Script& script, int repeats) {
