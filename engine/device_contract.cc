@@ -10,7 +10,7 @@
 namespace tetrad {
 namespace {
 
-constexpr auto kLost = std::chrono::minutes(1);
+constexpr auto kLost = std::chrono::seconds(30);
 
 }  // namespace
 

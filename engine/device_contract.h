@@ -57,7 +57,7 @@ class WakeCounter {
  public:
   void Wake();
   uint64_t count() const;
-  // Once more than `seen` came. False if none comes within a minute: it is lost.
+  // Once more than `seen` came. False if none comes for half a minute: it is lost.
   [[nodiscard]] bool WaitBeyond(uint64_t seen) const;
 
  private:

@@ -235,11 +235,17 @@ absl::Status FaultyDevice::Launch(LaneId lane, BindingId binding, uint64_t ticke
   return absl::OkStatus();
 }
 
-void FaultyDevice::Collect(size_t most) {
+void FaultyDevice::Collect(size_t wanted) {
+  // Nothing late: no more than the caller takes now, so that the rest stays the
+  // device's to account for. Otherwise what is late must not hide the others.
+  const bool late = std::any_of(under_way_.begin(), under_way_.end(), [](const UnderWay& launch) {
+    return launch.late() || launch.complete;
+  });
+  size_t left = late ? under_way_.size() : wanted;
   Completion some[16];
   size_t count;
-  for (; (count = device_->Poll(std::span(some).first(std::min<size_t>(most, 16)))) > 0;
-       most -= count) {
+  for (; (count = device_->Poll(std::span(some).first(std::min<size_t>(left, 16)))) > 0;
+       left -= count) {
     for (const Completion& completion : std::span(some, count)) {
       const auto launch =
           std::find_if(under_way_.begin(), under_way_.end(), [&](const UnderWay& candidate) {

@@ -143,9 +143,8 @@ class FaultyDevice final : public Device {
   absl::Status Enter(Call call) const;
   // Needs mutex_.
   absl::Status CheckNotUnderWay(BindingId binding) const;
-  // Takes what the device completed, no more than the caller of Poll() can
-  // have: the rest stays the device's to account for. Needs mutex_.
-  void Collect(size_t most);
+  // Takes what the device completed, for a Poll() of `wanted`. Needs mutex_.
+  void Collect(size_t wanted);
   bool Due(const UnderWay& launch) const { return launch.due_ns == 0 || clock_() >= launch.due_ns; }
 
   const std::function<void()> wake_;
