@@ -39,8 +39,8 @@ class CpuDeviceTest : public ::testing::Test {
  protected:
   CpuDeviceTest() { Create(); }
   void Create() {
-    device_ = *CpuDevice::Create({.threads = 1, .memory_bytes = 1 << 20, .measure_rates = false},
-                                 [] {});
+    device_ =
+        *CpuDevice::Create({.threads = 1, .memory_bytes = 1 << 20, .measure_rates = false}, [] {});
   }
   Allocation Allocate(int64_t bytes) { return *device_->Allocate(bytes); }
 
@@ -106,6 +106,25 @@ TEST_F(CpuDeviceTest, ImportRefusesWhatCouldShrink) {
   UniqueFd empty(::memfd_create("empty", MFD_ALLOW_SEALING));
   ASSERT_EQ(::fcntl(empty.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
   EXPECT_TRUE(absl::IsInvalidArgument(device_->Import(std::move(empty), {}, false).status()));
+}
+
+TEST_F(CpuDeviceTest, ADescriptorThatOnlyReadsIsImportedForReadingOnly) {
+  const Allocation a = Allocate(4096);
+  const UniqueFd fd = *device_->Export(a.id);
+  const std::string path = "/proc/self/fd/" + std::to_string(fd.get());
+  const auto import = [&](bool writable) {
+    UniqueFd reading(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    return device_->Import(std::move(reading), a.identity, writable);
+  };
+  const MemoryUse before = device_->memory_use();
+  EXPECT_TRUE(absl::IsFailedPrecondition(import(true).status()));
+  EXPECT_EQ(device_->memory_use().allocated_bytes, before.allocated_bytes);
+  EXPECT_EQ(device_->memory_use().allocations, before.allocations);
+  const auto reader = import(false);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(device_->Seal(reader->id))) << "it may not seal either";
+  ASSERT_TRUE(device_->Seal(a.id).ok());
+  EXPECT_TRUE(device_->Seal(reader->id).ok());
 }
 
 }  // namespace

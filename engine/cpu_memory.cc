@@ -25,6 +25,8 @@ constexpr int kWriteSeals = F_SEAL_WRITE | F_SEAL_FUTURE_WRITE;
 
 absl::Status SystemError(absl::string_view call, int error) {
   const std::string text = absl::StrCat(call, ": ", std::strerror(error));
+  // An imported descriptor may allow less than is asked for, or be sealed just now.
+  if (error == EPERM || error == EACCES) return absl::FailedPreconditionError(text);
   return error == ENOMEM || error == EMFILE || error == ENFILE || error == ENOSPC
              ? absl::ResourceExhaustedError(text)
              : absl::InternalError(text);

@@ -28,30 +28,61 @@ struct BadBlock {
   BlockRef (*spoil)(BlockRef);
   absl::StatusCode code;
 };
-constexpr BadBlock kBadBlocks[] = {
-    {"one byte short", [](BlockRef b) { return BlockRef{b.allocation, b.offset, b.bytes - 1}; },
-     absl::StatusCode::kInvalidArgument},
-    {"empty", [](BlockRef b) { return BlockRef{b.allocation, b.offset, 0}; },
-     absl::StatusCode::kInvalidArgument},
-    {"negative size", [](BlockRef b) { return BlockRef{b.allocation, b.offset, INT64_MIN}; },
-     absl::StatusCode::kInvalidArgument},
-    {"one byte off", [](BlockRef b) { return BlockRef{b.allocation, b.offset + 1, b.bytes}; },
-     absl::StatusCode::kInvalidArgument},
-    {"half aligned", [](BlockRef b) { return BlockRef{b.allocation, b.offset + 8, b.bytes}; },
-     absl::StatusCode::kInvalidArgument},
-    {"before the allocation", [](BlockRef b) { return BlockRef{b.allocation, -16, b.bytes}; },
-     absl::StatusCode::kInvalidArgument},
-    {"far before", [](BlockRef b) { return BlockRef{b.allocation, INT64_MIN, b.bytes}; },
-     absl::StatusCode::kInvalidArgument},
-    {"beyond the allocation",
-     [](BlockRef b) { return BlockRef{b.allocation, int64_t{1} << 30, b.bytes}; },
-     absl::StatusCode::kInvalidArgument},
-    {"far beyond", [](BlockRef b) { return BlockRef{b.allocation, INT64_MAX - 15, b.bytes}; },
-     absl::StatusCode::kInvalidArgument},
-    {"without end", [](BlockRef b) { return BlockRef{b.allocation, b.offset, INT64_MAX}; },
-     absl::StatusCode::kInvalidArgument},
-    {"of no allocation", [](BlockRef b) { return BlockRef{AllocationId::kNone, b.offset, b.bytes}; },
-     absl::StatusCode::kAborted}};
+constexpr BadBlock kBadBlocks[] = {{"one byte short",
+                                    [](BlockRef b) {
+                                      return BlockRef{b.allocation, b.offset, b.bytes - 1};
+                                    },
+                                    absl::StatusCode::kInvalidArgument},
+                                   {"empty",
+                                    [](BlockRef b) {
+                                      return BlockRef{b.allocation, b.offset, 0};
+                                    },
+                                    absl::StatusCode::kInvalidArgument},
+                                   {"negative size",
+                                    [](BlockRef b) {
+                                      return BlockRef{b.allocation, b.offset, INT64_MIN};
+                                    },
+                                    absl::StatusCode::kInvalidArgument},
+                                   {"one byte off",
+                                    [](BlockRef b) {
+                                      return BlockRef{b.allocation, b.offset + 1, b.bytes};
+                                    },
+                                    absl::StatusCode::kInvalidArgument},
+                                   {"half aligned",
+                                    [](BlockRef b) {
+                                      return BlockRef{b.allocation, b.offset + 8, b.bytes};
+                                    },
+                                    absl::StatusCode::kInvalidArgument},
+                                   {"before the allocation",
+                                    [](BlockRef b) {
+                                      return BlockRef{b.allocation, -16, b.bytes};
+                                    },
+                                    absl::StatusCode::kInvalidArgument},
+                                   {"far before",
+                                    [](BlockRef b) {
+                                      return BlockRef{b.allocation, INT64_MIN, b.bytes};
+                                    },
+                                    absl::StatusCode::kInvalidArgument},
+                                   {"beyond the allocation",
+                                    [](BlockRef b) {
+                                      return BlockRef{b.allocation, int64_t{1} << 30, b.bytes};
+                                    },
+                                    absl::StatusCode::kInvalidArgument},
+                                   {"far beyond",
+                                    [](BlockRef b) {
+                                      return BlockRef{b.allocation, INT64_MAX - 15, b.bytes};
+                                    },
+                                    absl::StatusCode::kInvalidArgument},
+                                   {"without end",
+                                    [](BlockRef b) {
+                                      return BlockRef{b.allocation, b.offset, INT64_MAX};
+                                    },
+                                    absl::StatusCode::kInvalidArgument},
+                                   {"of no allocation",
+                                    [](BlockRef b) {
+                                      return BlockRef{AllocationId::kNone, b.offset, b.bytes};
+                                    },
+                                    absl::StatusCode::kAborted}};
 
 // Calls `refuse` with each of the sample's operands spoilt in each way.
 template <typename Refuse>
@@ -285,8 +316,7 @@ TEST_P(DeviceContract, LaunchesAndRebindsExcludeEachOther) {
   std::atomic<bool> stop{false};
   std::thread rebinder([&] {
     for (int i = 0; !stop; ++i) {
-      const absl::Status status =
-          device().Rebind(binding, (i % 2 == 0 ? two : one).blocks());
+      const absl::Status status = device().Rebind(binding, (i % 2 == 0 ? two : one).blocks());
       EXPECT_TRUE(status.ok() || absl::IsFailedPrecondition(status)) << status;
       std::this_thread::yield();
     }

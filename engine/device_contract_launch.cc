@@ -65,16 +65,15 @@ TEST_P(DeviceContract, OperandsAreReadAtEveryLaunch) {
   const BlockRef& a = sample.blocks().a;
   const std::span<const uint8_t> codes(other.groups()[0].a, static_cast<size_t>(a.bytes));
   ASSERT_TRUE(device().Write(a.allocation, a.offset, std::as_bytes(codes)).ok());
-  ASSERT_TRUE(device()
-                  .Write(sample.blocks().a_scales.allocation, 0,
-                         std::as_bytes(std::span(
-                             other.groups()[0].a_scales,
-                             static_cast<size_t>(sample.blocks().a_scales.bytes))))
-                  .ok());
+  ASSERT_TRUE(
+      device()
+          .Write(sample.blocks().a_scales.allocation, 0,
+                 std::as_bytes(std::span(other.groups()[0].a_scales,
+                                         static_cast<size_t>(sample.blocks().a_scales.bytes))))
+          .ok());
   const float alpha = 0.5f;
   ASSERT_TRUE(device()
-                  .Write(sample.blocks().alpha.allocation, 0,
-                         std::as_bytes(std::span(&alpha, 1)))
+                  .Write(sample.blocks().alpha.allocation, 0, std::as_bytes(std::span(&alpha, 1)))
                   .ok());
   expected[0].a = other.groups()[0].a;
   expected[0].a_scales = other.groups()[0].a_scales;

@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST_P(DeviceContract, LimitsAreSane) {
-  Make({.memory_bytes = 48 << 20, .max_in_flight = 5});
+  Make({.memory_bytes = 42 << 20, .max_in_flight = 5});
   const DeviceLimits& limits = device().limits();
   EXPECT_FALSE(limits.uuid.empty());
   EXPECT_FALSE(limits.name.empty());
@@ -24,7 +24,7 @@ TEST_P(DeviceContract, LimitsAreSane) {
   EXPECT_GE(limits.ctas, 1);
   EXPECT_GE(limits.lanes, 1);
   EXPECT_EQ(limits.max_in_flight, 5);
-  EXPECT_EQ(limits.memory_bytes, 48 << 20);
+  EXPECT_EQ(limits.memory_bytes, 42 << 20);
   ASSERT_FALSE(limits.kernels.empty());
   for (const KernelTraits& kernel : limits.kernels) {
     EXPECT_FALSE(kernel.name.empty());
@@ -33,7 +33,7 @@ TEST_P(DeviceContract, LimitsAreSane) {
   }
   EXPECT_TRUE(device().health().ok());
   const MemoryUse use = device().memory_use();
-  EXPECT_EQ(use.limit_bytes, 48 << 20);
+  EXPECT_EQ(use.limit_bytes, 42 << 20);
   EXPECT_EQ(use.allocated_bytes, 0);
   EXPECT_EQ(use.allocations, 0);
 }
@@ -157,26 +157,13 @@ TEST_P(DeviceContract, RangesAreCheckedAtEveryEdgeWithoutOverflow) {
   const struct {
     int64_t offset, bytes;
     bool legal;
-  } ranges[] = {{0, 0, true},
-                {0, 1, true},
-                {0, size, true},
-                {0, size + 1, false},
-                {1, size - 1, true},
-                {1, size, false},
-                {size - 1, 1, true},
-                {size - 1, 2, false},
-                {size, 0, true},
-                {size, 1, false},
-                {size + 1, 0, false},
-                {-1, 0, false},
-                {-1, 1, false},
-                {-1, 2, false},
-                {-size, size, false},
-                {INT64_MAX, 0, false},
-                {INT64_MAX, 1, false},
-                {INT64_MAX - 1, 2, false},
-                {INT64_MIN, 0, false},
-                {INT64_MIN, 1, false}};
+  } ranges[] = {{0, 0, true},          {0, 1, true},          {0, size, true},
+                {0, size + 1, false},  {1, size - 1, true},   {1, size, false},
+                {size - 1, 1, true},   {size - 1, 2, false},  {size, 0, true},
+                {size, 1, false},      {size + 1, 0, false},  {-1, 0, false},
+                {-1, 1, false},        {-1, 2, false},        {-size, size, false},
+                {INT64_MAX, 0, false}, {INT64_MAX, 1, false}, {INT64_MAX - 1, 2, false},
+                {INT64_MIN, 0, false}, {INT64_MIN, 1, false}};
   for (const auto& [offset, bytes, legal] : ranges) {
     SCOPED_TRACE(absl::StrCat(bytes, " bytes at ", offset));
     const Code code = legal ? Code::kOk : Code::kInvalidArgument;
@@ -221,10 +208,10 @@ TEST_P(DeviceContract, WriteAndClearTouchTheirRangeOnly) {
 // from under it.
 TEST_P(DeviceContract, MemoryBeingCopiedIsNotFreed) {
   for (const bool write : {false, true}) {
-    std::atomic<AllocationId> shared{Allocate(8 << 20).id};
+    std::atomic<AllocationId> shared{Allocate(2 << 20).id};
     std::atomic<bool> stop{false};
     std::thread copier([&] {
-      std::vector<std::byte> data(8 << 20);
+      std::vector<std::byte> data(2 << 20);
       while (!stop) {
         const AllocationId id = shared;
         const absl::Status status =
@@ -234,7 +221,7 @@ TEST_P(DeviceContract, MemoryBeingCopiedIsNotFreed) {
     });
     EXPECT_TRUE(Eventually([&] {
       const absl::Status status = device().Free(shared);
-      if (status.ok()) shared = Allocate(8 << 20).id;
+      if (status.ok()) shared = Allocate(2 << 20).id;
       EXPECT_TRUE(status.ok() || absl::IsFailedPrecondition(status)) << status;
       return absl::IsFailedPrecondition(status);
     }));

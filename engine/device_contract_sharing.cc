@@ -57,10 +57,10 @@ TEST_P(DeviceContract, MemoryThatIsWrittenIsNotSealed) {
   ASSERT_TRUE(device().Unbind(binding).ok());
   EXPECT_TRUE(device().Seal(sample.blocks().c.allocation).ok());
 
-  std::atomic<AllocationId> shared{Allocate(8 << 20).id};
+  std::atomic<AllocationId> shared{Allocate(2 << 20).id};
   std::atomic<bool> stop{false};
   std::thread copier([&] {
-    const std::vector<std::byte> data(8 << 20);
+    const std::vector<std::byte> data(2 << 20);
     while (!stop) {
       const absl::Status status = device().Write(shared, 0, data);
       EXPECT_TRUE(status.ok() || absl::IsFailedPrecondition(status) || absl::IsAborted(status))
@@ -71,7 +71,7 @@ TEST_P(DeviceContract, MemoryThatIsWrittenIsNotSealed) {
     const absl::Status status = device().Seal(shared);
     if (!status.ok()) return absl::IsFailedPrecondition(status);
     const AllocationId sealed = shared;
-    shared = Allocate(8 << 20).id;
+    shared = Allocate(2 << 20).id;
     while (!device().Free(sealed).ok()) std::this_thread::yield();
     return false;
   }));
@@ -164,8 +164,7 @@ TEST_P(DeviceContract, ARefusedImportLeavesNothing) {
   EXPECT_EQ(refused.code(), Code::kResourceExhausted) << "imported memory counts";
   EXPECT_THAT(Text(refused), HasSubstr(absl::StrCat(2 * granule, " bytes wanted")));
   EXPECT_LT(::fcntl(number, F_GETFD), 0) << "the descriptor was given away and is closed";
-  EXPECT_EQ(device().Import(UniqueFd(), a.identity, false).status().code(),
-            Code::kInvalidArgument);
+  EXPECT_EQ(device().Import(UniqueFd(), a.identity, false).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(device()
                 .Import(UniqueFd(::open("/dev/null", O_RDWR | O_CLOEXEC)), a.identity, false)
                 .status()
@@ -181,8 +180,7 @@ TEST_P(DeviceContract, ImportedMemoryIsBound) {
   for (const DeviceSample::NamedOperand& operand : sample.operands()) {
     BlockRef& block = blocks.*operand.block;
     UniqueFd fd = *device().Export(block.allocation);
-    block.allocation =
-        device().Import(std::move(fd), {}, operand.block == &OperandBlocks::c)->id;
+    block.allocation = device().Import(std::move(fd), {}, operand.block == &OperandBlocks::c)->id;
   }
   const BindingId binding = *device().Bind(sample.plan(), blocks);
   EXPECT_EQ(RunOnce(binding).code, Code::kOk);

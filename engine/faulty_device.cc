@@ -40,8 +40,7 @@ void FaultyDevice::FailNth(Call call, int64_t n, absl::Status status) {
   fired_ = false;
 }
 
-void FaultyDevice::FailRandomly(Call call, double probability, uint64_t seed,
-                                absl::Status status) {
+void FaultyDevice::FailRandomly(Call call, double probability, uint64_t seed, absl::Status status) {
   TETRAD_CHECK(probability >= 0 && probability <= 1 && !status.ok());
   std::lock_guard lock(mutex_);
   CallFault& fault = faults_[static_cast<size_t>(call)];
@@ -167,8 +166,7 @@ absl::StatusOr<Allocation> FaultyDevice::Import(UniqueFd fd, const AllocationIde
   return device_->Import(std::move(fd), identity, writable);
 }
 
-absl::Status FaultyDevice::Write(AllocationId id, int64_t offset,
-                                 std::span<const std::byte> data) {
+absl::Status FaultyDevice::Write(AllocationId id, int64_t offset, std::span<const std::byte> data) {
   TETRAD_RETURN_IF_ERROR(Enter(Call::kWrite));
   return device_->Write(id, offset, data);
 }
@@ -219,8 +217,8 @@ absl::Status FaultyDevice::Launch(LaneId lane, BindingId binding, uint64_t ticke
   const bool late = std::any_of(under_way_.begin(), under_way_.end(),
                                 [](const UnderWay& launch) { return launch.complete; });
   if (late && under_way_.size() >= static_cast<size_t>(limits().max_in_flight)) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "max_in_flight: ", under_way_.size(), " launches are under way, the limit"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("max_in_flight: ", under_way_.size(), " launches are under way, the limit"));
   }
   TETRAD_RETURN_IF_ERROR(device_->Launch(lane, binding, ticket));
   UnderWay launch;

@@ -55,8 +55,7 @@ std::string_view Name(Call call);
 
 class FaultyDevice final : public Device {
  public:
-  using Make =
-      std::function<absl::StatusOr<std::unique_ptr<Device>>(std::function<void()> wake)>;
+  using Make = std::function<absl::StatusOr<std::unique_ptr<Device>>(std::function<void()> wake)>;
   // Nanoseconds; it only has to be monotonic.
   using Clock = std::function<int64_t()>;
 

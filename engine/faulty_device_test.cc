@@ -25,15 +25,14 @@ FaultyDevice::Make MakeCpu(const ContractOptions& options) {
   };
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Faulty, DeviceContract,
-    ::testing::Values(DeviceMaker{
-        "Cpu",
-        [](const ContractOptions& options,
-           std::function<void()> wake) -> absl::StatusOr<std::unique_ptr<Device>> {
-          return FaultyDevice::Create(MakeCpu(options), std::move(wake));
-        }}),
-    MakerName());
+INSTANTIATE_TEST_SUITE_P(Faulty, DeviceContract,
+                         ::testing::Values(DeviceMaker{
+                             "Cpu",
+                             [](const ContractOptions& options, std::function<void()> wake)
+                                 -> absl::StatusOr<std::unique_ptr<Device>> {
+                               return FaultyDevice::Create(MakeCpu(options), std::move(wake));
+                             }}),
+                         MakerName());
 
 class FaultyDeviceTest : public ::testing::Test {
  protected:
@@ -95,8 +94,14 @@ TEST_F(FaultyDeviceTest, AnyCallFailsAtItsNthTimeWithAnyStatus) {
       {Call::kExport, [&] { return device_->Export(memory.id).status(); }},
       {Call::kImport,
        [&] { return device_->Import(*device_->Export(memory.id), {}, true).status(); }},
-      {Call::kWrite, [&] { return device_->Write(memory.id, 0, {&byte, 1}); }},
-      {Call::kRead, [&] { return device_->Read(memory.id, 0, {&byte, 1}); }},
+      {Call::kWrite,
+       [&] {
+         return device_->Write(memory.id, 0, {&byte, 1});
+       }},
+      {Call::kRead,
+       [&] {
+         return device_->Read(memory.id, 0, {&byte, 1});
+       }},
       {Call::kClear, [&] { return device_->Clear(memory.id, 0, 1); }},
       {Call::kBind, [&] { return device_->Bind(sample_.plan(), sample_.blocks()).status(); }},
       {Call::kRebind, [&] { return device_->Rebind(binding_, sample_.blocks()); }},
