@@ -124,7 +124,10 @@ class Pool {
   absl::StatusOr<Taken> TakeOwnChunk(int64_t bytes, uint64_t number);
   // A shared chunk, smaller than others where the device has no more.
   absl::StatusOr<Allocation> FetchChunk(int64_t rounded_bytes);
-  Taken HandOut(const Block& block);  // needs mutex_
+  // All need mutex_.
+  Taken HandOut(const Block& block);
+  Taken HandOutFree(const Block& block);  // its range was taken out of the free ones
+  Taken HandOutNew(const Allocation& allocation, bool shared, Block block);
   // `leaving`: the chunk that the caller gives back now, if this emptied it.
   Block Release(const BlockRef& ref, std::optional<Allocation>* leaving);
   std::optional<Allocation> PutBack(const FreeRanges::Range& range);  // needs mutex_
