@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 
 #include "engine/support/status_macros.h"
 #include "kernels/cpu/rates.h"

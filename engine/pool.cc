@@ -137,6 +137,7 @@ Pool::Stats Pool::stats() const {
   Stats stats;
   stats.reserved_bytes = reserved_bytes_;
   stats.block_bytes = block_bytes_;
+  stats.asked_bytes = asked_bytes_;
   stats.whole_bytes = whole_bytes_;
   stats.free_bytes = free_.bytes();
   stats.largest_free_bytes = free_.largest_bytes();
@@ -251,6 +252,7 @@ Pool::Taken Pool::HandOut(const Block& block) {
   const AllocationId allocation = chunk.allocation.id;
   TETRAD_CHECK(blocks_.try_emplace(Place{allocation, range.offset}, block).second);
   block_bytes_ += range.bytes;
+  asked_bytes_ += block.bytes;
   const int64_t dirty = std::clamp<int64_t>(chunk.used_bytes - range.offset, 0, range.bytes);
   chunk.used_bytes = std::max(chunk.used_bytes, range.offset + range.bytes);
   return {{allocation, range.offset, block.bytes}, dirty};
@@ -263,6 +265,7 @@ Pool::Block Pool::Release(const BlockRef& ref, std::optional<Allocation>* leavin
   const Block block = found->second;
   blocks_.erase(found);
   block_bytes_ -= block.range.bytes;
+  asked_bytes_ -= block.bytes;
   *leaving = PutBack(block.range);
   if (*leaving) ++returning_;
   return block;
