@@ -9,13 +9,15 @@
 //
 // Every request goes the whole way: handle, plan, staging, copy in, queue,
 // device, completion, copy out, and every output is compared. A request's
-// answer sends the next one, so that a fixed number is always under way; the
-// plans are used in turn, so that no cache of the processor helps. One JSON
-// line for each pair of numbers: wall and processor time a request, medians of
-// alternating repeats with the fastest and slowest, and the ratio to one plan
-// with the same number under way.
+// answer sends the next one, so that a fixed number is always under way. Of the
+// plans cached either one is used, which shows what the structures cost, or all
+// in turn, which adds that no cache of the processor helps. One JSON line for
+// each case: wall and processor time a request, medians of alternating repeats
+// with the fastest and slowest, and the ratios to one plan with the same number
+// under way, and to one under way with the same plans.
 #include <algorithm>
 #include <atomic>
+#include <compare>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -34,7 +36,12 @@ namespace tetrad {
 namespace {
 
 constexpr int32_t kN = 16, kK = 32;
-constexpr int kPlans[] = {1, 100, 10'000};
+struct Plans {
+  int cached, used;
+  auto operator<=>(const Plans&) const = default;
+};
+constexpr Plans kPlans[] = {{1, 1}, {100, 1}, {10'000, 1}, {100, 100}, {10'000, 10'000}};
+constexpr Plans kOnePlan = kPlans[0];
 constexpr int kUnderWay[] = {1, 32, 1'000};
 constexpr int kRequests = 20'000;  // of one repeat
 
@@ -84,13 +91,13 @@ class Load {
     }
   }
 
-  // Sends `count` requests, `under_way` at a time; seconds taken.
-  double Run(int count, int under_way) {
+  // Sends `count` requests over `used` plans, `under_way` at a time; seconds taken.
+  double Run(int count, int under_way, int used) {
+    used_ = static_cast<uint64_t>(used);
     to_send_ = count;
     to_answer_ = count;
     const Instant began = SteadyNow();
     for (int i = 0; i < under_way; ++i) Send();
-    to_answer_.wait(count);
     for (int left = to_answer_.load(); left > 0; left = to_answer_.load()) to_answer_.wait(left);
     return 1e-9 * static_cast<double>(SteadyNow() - began);
   }
@@ -114,7 +121,7 @@ class Load {
 
   void Send() {
     if (to_send_.fetch_sub(1) <= 0) return;
-    const ExecuteRequest& request = requests_[next_.fetch_add(1) % requests_.size()];
+    const ExecuteRequest& request = requests_[next_.fetch_add(1) % used_];
     engine_->Execute(request, [this](absl::StatusOr<Executed> executed) {
       if (!executed.ok() || !Correct(*executed)) ++wrong_;
       executed = absl::CancelledError();  // its staging serves the next one
@@ -139,17 +146,21 @@ class Load {
   std::atomic<int> to_send_{0}, to_answer_{0};
   std::atomic<int64_t> wrong_{0};
   std::atomic<uint64_t> next_{0};
+  uint64_t used_ = 1;
 };
 
 int Main(int repeats) {
   std::map<int, std::unique_ptr<Load>> loads;
-  for (const int plans : kPlans) loads.emplace(plans, std::make_unique<Load>(plans));
-  std::map<std::pair<int, int>, Times> wall, cpu;
+  for (const Plans& plans : kPlans) {
+    std::unique_ptr<Load>& load = loads[plans.cached];
+    if (load == nullptr) load = std::make_unique<Load>(plans.cached);
+  }
+  std::map<std::pair<Plans, int>, Times> wall, cpu;
   for (int repeat = -1; repeat < repeats; ++repeat) {  // the first warms up
     for (const int under_way : kUnderWay) {
-      for (const auto& [plans, load] : loads) {
+      for (const Plans& plans : kPlans) {
         const double cpu_before = CpuSeconds();
-        const double seconds = load->Run(kRequests, under_way);
+        const double seconds = loads[plans.cached]->Run(kRequests, under_way, plans.used);
         const double cpu_seconds = CpuSeconds() - cpu_before;
         if (repeat < 0) continue;
         wall[{plans, under_way}].us.push_back(seconds / kRequests * 1e6);
@@ -159,22 +170,25 @@ int Main(int repeats) {
   }
   bool correct = true;
   for (const int under_way : kUnderWay) {
-    for (const auto& [plans, load] : loads) {
+    for (const Plans& plans : kPlans) {
       Times& times = wall[{plans, under_way}];
       const double median = times.median();
       const double cpu_median = cpu[{plans, under_way}].median();
-      const EngineStats stats = load->stats();
-      correct = correct && load->correct() && stats.plans_cached == plans;
+      const Load& load = *loads[plans.cached];
+      const EngineStats stats = load.stats();
+      const bool right = load.correct() && stats.plans_cached == plans.cached;
+      correct = correct && right;
       std::printf(
-          "{\"plans\": %d, \"under_way\": %d, \"requests\": %d, \"repeats\": %d, \"us\": %.3f, "
-          "\"best_us\": %.3f, \"worst_us\": %.3f, \"cpu_us\": %.3f, \"ratio_to_one_plan\": %.3f, "
-          "\"cpu_ratio_to_one_plan\": %.3f, \"ratio_to_one_under_way\": %.3f, "
-          "\"cpu_ratio_to_one_under_way\": %.3f, \"evictions\": %lld, \"correct\": %s}\n",
-          plans, under_way, kRequests, repeats, median, times.us.front(), times.us.back(),
-          cpu_median, median / wall[{1, under_way}].median(),
-          cpu_median / cpu[{1, under_way}].median(), median / wall[{plans, 1}].median(),
+          "{\"plans_cached\": %d, \"plans_used\": %d, \"under_way\": %d, \"requests\": %d, "
+          "\"repeats\": %d, \"us\": %.3f, \"best_us\": %.3f, \"worst_us\": %.3f, \"cpu_us\": %.3f, "
+          "\"ratio_to_one_plan\": %.3f, \"cpu_ratio_to_one_plan\": %.3f, "
+          "\"ratio_to_one_under_way\": %.3f, \"cpu_ratio_to_one_under_way\": %.3f, "
+          "\"evictions\": %lld, \"correct\": %s}\n",
+          plans.cached, plans.used, under_way, kRequests, repeats, median, times.us.front(),
+          times.us.back(), cpu_median, median / wall[{kOnePlan, under_way}].median(),
+          cpu_median / cpu[{kOnePlan, under_way}].median(), median / wall[{plans, 1}].median(),
           cpu_median / cpu[{plans, 1}].median(), static_cast<long long>(stats.plan_evictions),
-          load->correct() ? "true" : "false");
+          right ? "true" : "false");
     }
   }
   return correct ? 0 : 1;

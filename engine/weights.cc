@@ -332,7 +332,6 @@ absl::StatusOr<WeightsInfo> WeightsRegistry::DoSeal(std::string_view name, int64
   lock.unlock();
   if (replaced) on_retired_();
   return info;
-};
 }
 
 absl::StatusOr<bool> WeightsRegistry::Publish(Pending& pending) {
