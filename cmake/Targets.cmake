@@ -6,7 +6,8 @@
 function(tetrad_library name)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
   add_library(${name} STATIC ${arg_SOURCES})
-  target_link_libraries(${name} PUBLIC tetrad_options ${arg_DEPS})
+  # What the options ask of our own sources is nothing to users of an installed library.
+  target_link_libraries(${name} PUBLIC $<BUILD_INTERFACE:tetrad_options> ${arg_DEPS})
 endfunction()
 
 function(tetrad_program name)
