@@ -5,16 +5,21 @@
 //
 // An event is a short constant text and fields; every value is escaped, so that
 // no text of a client or a file can begin a new line or steer a terminal. Two
-// formats, logfmt and JSON, hold the same fields. Messages of gRPC's own
-// library are taken into the same form.
+// formats, logfmt and JSON, hold the same fields; numbers and truth values are
+// such in JSON, too, so that they can be compared and summed there. Messages of
+// gRPC's own library are taken into the same form.
 //
 // Thread-safe. Failing to write is not reported: there is nowhere to do so.
 #pragma once
 
+#include <concepts>
+#include <cstdint>
 #include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 
 namespace spdlog {
 class logger;
@@ -25,9 +30,29 @@ namespace tetrad {
 enum class LogFormat { kLogfmt, kJson };
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
+// Text, a whole number, a number or a truth value.
+class LogValue {
+ public:
+  LogValue(std::string text) : value_(std::move(text)) {}
+  LogValue(std::string_view text) : value_(std::string(text)) {}
+  LogValue(const char* text) : value_(std::string(text)) {}
+  LogValue(double number) : value_(number) {}
+  LogValue(std::same_as<bool> auto truth) : value_(truth) {}  // and no pointer
+  template <std::integral Number>
+  requires(!std::same_as<Number, bool> &&
+           (std::signed_integral<Number> || sizeof(Number) < sizeof(int64_t)))
+      LogValue(Number number)
+      : value_(static_cast<int64_t>(number)) {}
+
+  const std::variant<std::string, int64_t, double, bool>& value() const { return value_; }
+
+ private:
+  std::variant<std::string, int64_t, double, bool> value_;
+};
+
 struct LogField {
   std::string_view key;
-  std::string value;
+  LogValue value;
 };
 
 class Log {
@@ -37,6 +62,8 @@ class Log {
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
 
+  // Whether lines of this level are written: asked before fields that cost something.
+  bool Takes(LogLevel level) const;
   void Write(LogLevel level, std::string_view event, std::initializer_list<LogField> fields = {});
   void Info(std::string_view event, std::initializer_list<LogField> fields = {}) {
     Write(LogLevel::kInfo, event, fields);
