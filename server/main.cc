@@ -25,6 +25,7 @@
 #include "engine/support/status_macros.h"
 #include "engine/support/unique_fd.h"
 #include "server/config.h"
+#include "server/crash_report.h"
 #include "server/device_choice.h"
 #include "server/listeners.h"
 #include "server/log.h"
@@ -151,6 +152,9 @@ int Serve(const Config& config) {
   const Version version = BuildVersion();
   log.Info("starting",
            {{"version", version.version}, {"commit", version.commit}, {"pid", ::getpid()}});
+  if (const absl::Status status = InstallCrashReport(config.crash_report, version); !status.ok()) {
+    return Fail(status, log);
+  }
   absl::StatusOr<Listeners> listeners = Listeners::Claim(config);
   if (!listeners.ok()) return Fail(listeners.status(), log);
   absl::StatusOr<DeviceChoice> choice = ChooseDevice(config);
