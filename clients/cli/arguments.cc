@@ -15,6 +15,7 @@
 
 #include "clients/cli/grouped_case.h"
 #include "clients/cli/value_syntax.h"
+#include "clients/cli/version.h"
 
 namespace tetrad::cli {
 namespace {
@@ -192,7 +193,7 @@ Subcommands Define(CLI::App& app, Parsed& p) {
   app.footer(kGlobalOptionsFooter);
   app.require_subcommand(1);
   app.fallthrough();
-  app.set_version_flag("--version", "tetradctl " TETRAD_VERSION, "Show the version and exit");
+  app.set_version_flag("--version", "tetradctl " + BuildVersion(), "Show the version and exit");
   app.set_help_all_flag("--help-all", "Show the options of every command and exit");
   app.add_option("--endpoint,-e", p.global.endpoint, "The daemon: unix:PATH or HOST:PORT")
       ->envname("TETRAD_ENDPOINT")
