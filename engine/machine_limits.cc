@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 
 namespace tetrad {
 namespace {
@@ -56,7 +57,7 @@ CgroupLimits ReadCgroupLimits(const std::string& root) {
   std::string group = GroupPath(root);
   while (group.ends_with('/')) group.pop_back();
   for (;;) {
-    const std::string folder = root + "/sys/fs/cgroup" + group;
+    const std::string folder = absl::StrCat(root, "/sys/fs/cgroup", group);
     TakeLess(limits.processors, ReadLimit(folder + "/cpu.max", 100'000));
     // Beyond 2^53 a byte more or less is lost; no machine has so many.
     TakeLess(limits.memory_bytes, ReadLimit(folder + "/memory.max", 1));

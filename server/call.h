@@ -29,8 +29,8 @@ namespace tetrad {
 struct Caller {
   std::string client;
   std::string request;
-  // For what needs to know only whose it is.
-  operator const std::string&() const { return client; }
+  // Not explicit, for bodies of calls that take only the client's name.
+  operator const std::string&() const { return client; }  // NOLINT(google-explicit-constructor)
 };
 
 class Call {

@@ -94,14 +94,14 @@ void WriteToFile(const char* text) {
   if (text != nullptr) WriteTo(installed.file, text);
 }
 
-const void* InterruptedAt(const void* context) {
+uintptr_t InterruptedAt(const void* context) {
   const auto& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
 #if defined(__x86_64__)
-  return reinterpret_cast<const void*>(machine.gregs[REG_RIP]);
+  return static_cast<uintptr_t>(machine.gregs[REG_RIP]);
 #elif defined(__aarch64__)
-  return reinterpret_cast<const void*>(machine.pc);
+  return static_cast<uintptr_t>(machine.pc);
 #else
-  return nullptr;
+  return 0;
 #endif
 }
 
@@ -112,8 +112,10 @@ int Unwind(void** frames, int* sizes, int most, int skip, const void* context, i
   void* all[kFrames];
   const int count = ::backtrace(all, kFrames);
   void* const* const end = all + count;
-  void* const* first =
-      context == nullptr ? end : std::find(all, all + count, InterruptedAt(context));
+  const uintptr_t interrupted = context == nullptr ? 0 : InterruptedAt(context);
+  void* const* first = std::find_if(all, all + count, [interrupted](const void* frame) {
+    return reinterpret_cast<uintptr_t>(frame) == interrupted;
+  });
   if (first == end) first = all + std::min(skip, count);
   const int kept = std::min(static_cast<int>(end - first), most);
   std::copy_n(first, kept, frames);

@@ -113,17 +113,17 @@ struct ValueAppender {
   void operator()(bool truth) const { out.append(truth ? "true" : "false"); }
 };
 
-void AppendField(LogFormat format, std::string_view key, const LogValue& value, std::string& out) {
+void AppendField(LogFormat format, const LogField& field, std::string& out) {
   if (format == LogFormat::kJson) {
     out.append(out.empty() ? "{" : ",");
-    AppendQuoted(key, out);
+    AppendQuoted(field.key, out);
     out.push_back(':');
   } else {
     if (!out.empty()) out.push_back(' ');
-    out.append(key);
+    out.append(field.key);
     out.push_back('=');
   }
-  std::visit(ValueAppender{format, out}, value.value());
+  std::visit(ValueAppender{format, out}, field.value);
 }
 
 }  // namespace
@@ -131,10 +131,10 @@ void AppendField(LogFormat format, std::string_view key, const LogValue& value, 
 std::string FormatLogLine(LogFormat format, std::string_view time, std::string_view level,
                           std::string_view event, std::initializer_list<LogField> fields) {
   std::string line;
-  AppendField(format, "time", time, line);
-  AppendField(format, "level", level, line);
-  AppendField(format, "event", event, line);
-  for (const LogField& field : fields) AppendField(format, field.key, field.value, line);
+  AppendField(format, {"time", time}, line);
+  AppendField(format, {"level", level}, line);
+  AppendField(format, {"event", event}, line);
+  for (const LogField& field : fields) AppendField(format, field, line);
   if (format == LogFormat::kJson) line.push_back('}');
   return line;
 }

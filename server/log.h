@@ -30,29 +30,22 @@ namespace tetrad {
 enum class LogFormat { kLogfmt, kJson };
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-// Text, a whole number, a number or a truth value.
-class LogValue {
- public:
-  LogValue(std::string text) : value_(std::move(text)) {}
-  LogValue(std::string_view text) : value_(std::string(text)) {}
-  LogValue(const char* text) : value_(std::string(text)) {}
-  LogValue(double number) : value_(number) {}
-  LogValue(std::same_as<bool> auto truth) : value_(truth) {}  // and no pointer
+// A key and text, a whole number, a number or a truth value.
+struct LogField {
+  LogField(std::string_view name, std::string text) : key(name), value(std::move(text)) {}
+  LogField(std::string_view name, std::string_view text) : key(name), value(std::string(text)) {}
+  LogField(std::string_view name, const char* text) : key(name), value(std::string(text)) {}
+  LogField(std::string_view name, double number) : key(name), value(number) {}
+  // Not of what merely converts to one, a pointer for example.
+  LogField(std::string_view name, std::same_as<bool> auto truth) : key(name), value(truth) {}
   template <std::integral Number>
   requires(!std::same_as<Number, bool> &&
            (std::signed_integral<Number> || sizeof(Number) < sizeof(int64_t)))
-      LogValue(Number number)
-      : value_(static_cast<int64_t>(number)) {}
+      LogField(std::string_view name, Number number)
+      : key(name), value(int64_t{number}) {}
 
-  const std::variant<std::string, int64_t, double, bool>& value() const { return value_; }
-
- private:
-  std::variant<std::string, int64_t, double, bool> value_;
-};
-
-struct LogField {
   std::string_view key;
-  LogValue value;
+  std::variant<std::string, int64_t, double, bool> value;
 };
 
 class Log {
