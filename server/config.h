@@ -46,6 +46,7 @@ struct Config {
   int64_t call_bytes = 4ll << 30;
   int64_t lame_duck_seconds = 5;
   int64_t drain_seconds = 25;
+  std::string crash_report;
   std::string log_format = "logfmt";
   std::string log_level = "info";
 };

@@ -25,7 +25,7 @@ using Result = absl::StatusOr<Executed>;
 
 class ExecuteCall final : public grpc::ServerUnaryReactor {
  public:
-  ExecuteCall(const ServiceContext& service, const grpc::CallbackServerContext& context,
+  ExecuteCall(const ServiceContext& service, grpc::CallbackServerContext& context,
               const v1::ExecuteRequest& request, v1::ExecuteResponse& response)
       : service_(service),
         context_(context),
@@ -228,7 +228,7 @@ void ExecuteCall::Reply(Result result) {
 }  // namespace
 
 grpc::ServerUnaryReactor* StartExecute(const ServiceContext& service,
-                                       const grpc::CallbackServerContext& context,
+                                       grpc::CallbackServerContext& context,
                                        const v1::ExecuteRequest& request,
                                        v1::ExecuteResponse& response) {
   auto* call = new ExecuteCall(service, context, request, response);

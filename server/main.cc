@@ -25,6 +25,7 @@
 #include "engine/support/status_macros.h"
 #include "engine/support/unique_fd.h"
 #include "server/config.h"
+#include "server/crash_report.h"
 #include "server/device_choice.h"
 #include "server/listeners.h"
 #include "server/log.h"
@@ -74,7 +75,7 @@ void WaitWhileDraining(const StopSignals& signals, int idle_fd, absl::Time until
                         {.fd = idle_fd, .events = POLLIN, .revents = 0}};
     ::poll(entries, 2, static_cast<int>(std::max<int64_t>(left_ms, 0)));
     if (const int signal = signals.Take(); signal != 0) {
-      log.Warning("second signal, exiting at once", {{"signal", std::to_string(signal)}});
+      log.Warning("second signal, exiting at once", {{"signal", signal}});
       ::_exit(128 + signal);
     }
     if (left_ms <= 0 || entries[1].revents != 0) return;
@@ -100,14 +101,14 @@ class TeardownWatchdog {
 };
 
 void Drain(Server& server, const Config& config, const StopSignals& signals, Log& log) {
-  log.Info("draining", {{"lame_duck_seconds", std::to_string(config.lame_duck_seconds)},
-                        {"drain_seconds", std::to_string(config.drain_seconds)}});
+  log.Info("draining", {{"lame_duck_seconds", config.lame_duck_seconds},
+                        {"drain_seconds", config.drain_seconds}});
   server.BeginDrain();
   WaitWhileDraining(signals, -1, absl::Now() + absl::Seconds(config.lame_duck_seconds), log);
   server.CloseGate();
   WaitWhileDraining(signals, server.idle_fd(), absl::Now() + absl::Seconds(config.drain_seconds),
                     log);
-  log.Info("drained", {{"calls_cut_off", std::to_string(server.calls_inside())}});
+  log.Info("drained", {{"calls_cut_off", server.calls_inside()}});
 }
 
 int ExitCode(const absl::Status& status) {
@@ -123,8 +124,8 @@ int ExitCode(const absl::Status& status) {
 
 int Fail(const absl::Status& status, Log& log) {
   const grpc::Status shown = ToGrpc(status);
-  log.Error("cannot start", {{"code", std::string(CodeName(shown.error_code()))},
-                             {"error", shown.error_message()}});
+  log.Error("cannot start",
+            {{"code", CodeName(shown.error_code())}, {"error", shown.error_message()}});
   return ExitCode(status);
 }
 
@@ -149,9 +150,11 @@ int Serve(const Config& config) {
   Log log(config.log_format == "json" ? LogFormat::kJson : LogFormat::kLogfmt,
           ToLogLevel(config.log_level));
   const Version version = BuildVersion();
-  log.Info("starting", {{"version", std::string(version.version)},
-                        {"commit", std::string(version.commit)},
-                        {"pid", std::to_string(::getpid())}});
+  log.Info("starting",
+           {{"version", version.version}, {"commit", version.commit}, {"pid", ::getpid()}});
+  if (const absl::Status status = InstallCrashReport(config.crash_report, version); !status.ok()) {
+    return Fail(status, log);
+  }
   absl::StatusOr<Listeners> listeners = Listeners::Claim(config);
   if (!listeners.ok()) return Fail(listeners.status(), log);
   absl::StatusOr<DeviceChoice> choice = ChooseDevice(config);
@@ -164,8 +167,8 @@ int Serve(const Config& config) {
                       {"uuid", device.uuid},
                       {"capability", device.capability},
                       {"kernel", device.kernels.empty() ? "" : device.kernels.front().name},
-                      {"units", std::to_string(device.ctas)},
-                      {"memory_bytes", std::to_string(device.memory_bytes)}});
+                      {"units", device.ctas},
+                      {"memory_bytes", device.memory_bytes}});
   auto server = Server::Start(config, *std::move(listeners), **engine, log);
   if (!server.ok()) return Fail(server.status(), log);
   log.Info("ready", {{"grpc", absl::StrJoin((*server)->grpc_addresses(), ",")},
@@ -174,7 +177,7 @@ int Serve(const Config& config) {
   pollfd entry{.fd = signals.fd(), .events = POLLIN, .revents = 0};
   int signal = 0;
   while ((signal = signals.Take()) == 0) ::poll(&entry, 1, -1);
-  log.Info("signal", {{"signal", std::to_string(signal)}});
+  log.Info("signal", {{"signal", signal}});
   Drain(**server, config, signals, log);
 
   const TeardownWatchdog watchdog(log);

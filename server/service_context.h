@@ -15,6 +15,7 @@
 #include "server/config.h"
 #include "server/log.h"
 #include "server/metrics.h"
+#include "server/request_id.h"
 #include "server/worker_pool.h"
 
 namespace tetrad {
@@ -31,6 +32,8 @@ struct ServiceContext {
   WorkerPool& replies;     // outputs of finished launches
   WorkerPool& loads;       // checkpoints
   absl::Time started;
+  // Giving out an id changes nothing that a service could see.
+  mutable RequestIds request_ids{started};
 };
 
 }  // namespace tetrad
