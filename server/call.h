@@ -32,12 +32,16 @@ class Call {
 
   // UNAVAILABLE if the daemon takes no calls any more.
   const absl::Status& admission() const { return admission_; }
+  // A drain no longer waits for this call.
+  void LeaveGate() { pass_ = CallGate::Pass(); }
   const std::string& client() const { return client_; }
   void AddReceived(int64_t bytes) { received_bytes_ += bytes; }
   void AddSent(int64_t bytes) { sent_bytes_ += bytes; }
 
   // Notes how the call ends; what to finish the RPC with.
   grpc::Status End(const absl::Status& status);
+  // Logs errors that are ours to look into.
+  void Report(const grpc::Status& status) const;
 
  private:
   const ServiceContext& service_;
@@ -61,6 +65,10 @@ absl::Time ToTime(gpr_timespec deadline);
 
 // What a cancelled call ends with.
 absl::Status CancelledStatus(const grpc::CallbackServerContext& context);
+
+// RESOURCE_EXHAUSTED if requests and replies under way hold too much already.
+// Whoever took bytes gives them back.
+absl::Status TakeCallBytes(const ServiceContext& service, int64_t bytes);
 
 // RESOURCE_EXHAUSTED: `pool` refused a job.
 absl::Status PoolFull(const WorkerPool& pool);
