@@ -59,6 +59,7 @@ struct BlockRef {
   AllocationId allocation = AllocationId::kNone;
   int64_t offset = 0;
   int64_t bytes = 0;
+  bool operator==(const BlockRef&) const = default;
 };
 
 // The memory of one binding. Sizes and alignment are checked against the plan.
@@ -66,6 +67,7 @@ struct BlockRef {
 // has none. `alpha` holds one FP32 per group.
 struct OperandBlocks {
   BlockRef a, a_scales, b, b_scales, c, alpha, row_scale, m_values;
+  bool operator==(const OperandBlocks&) const = default;
 };
 
 struct Completion {

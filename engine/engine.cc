@@ -2,28 +2,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/engine.h"
 
-#include <mutex>
+#include <atomic>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
-#include "engine/executor_thread.h"
-#include "engine/inline_operands.h"
-#include "engine/plan_cache.h"
+#include "engine/engine_threads.h"
 #include "engine/plan_handles.h"
+#include "engine/plan_source.h"
+#include "engine/steady_clock.h"
 #include "engine/support/doorbell.h"
+#include "engine/support/no_memory.h"
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
 namespace {
-
-Instant ToInstant(absl::Time deadline) {
-  if (deadline == absl::InfiniteFuture()) return kNever;
-  const int64_t left = absl::ToInt64Nanoseconds(deadline - absl::Now());
-  const Instant now = SteadyNow();
-  return left > kNever - now ? kNever : now + left;
-}
 
 absl::Status OutcomeStatus(const Launch& launch, const Signature& signature) {
   switch (launch.outcome) {
@@ -45,231 +39,297 @@ absl::Status OutcomeStatus(const Launch& launch, const Signature& signature) {
       return absl::CancelledError("cancelled by the client");
     case LaunchOutcome::kShutDown:
       return absl::UnavailableError("the engine is shutting down");
+    case LaunchOutcome::kDeviceLost:
+      return absl::UnavailableError("the device was lost, the daemon restarts");
   }
   return absl::InternalError("unknown launch outcome");
+}
+
+PlanHandles::Limits HandleLimits(const EngineOptions& options) {
+  return {.field = "max_plan_handles",
+          .entries = options.max_plan_handles,
+          .bytes = int64_t{256} << 20,
+          .idle_ns = absl::ToInt64Nanoseconds(options.leases.handle_idle)};
 }
 
 }  // namespace
 
 class Engine::Impl {
  public:
-  Impl(std::unique_ptr<Device> device, std::shared_ptr<Doorbell> doorbell,
-       const EngineOptions& options)
+  Impl(std::unique_ptr<Device> device, std::unique_ptr<AllocationLog> log,
+       const EngineOptions& options, Drive drive)
       : options_(options),
-        doorbell_(std::move(doorbell)),
+        drive_(std::move(drive)),
         device_(std::move(device)),
+        log_(std::move(log)),
+        pool_(Pool::From(*device_), {.chunk_bytes = options_.pool_chunk_bytes,
+                                     .log = log_.get(),
+                                     .relieve = [this](int64_t) { return Relieve(); }}),
         staging_(options_.staging_bytes),
-        weights_(*device_, options_.weights, [this] { ReleaseStaleWeights(); }),
+        reclaimer_(drive_.wake_housekeep),
+        leases_(options_.leases, generation_),
+        blocks_(*device_, pool_, reclaimer_, leases_, held_blocks_, options_.leases, generation_),
+        weights_(*device_, pool_, reclaimer_, options_.weights,
+                 [this] {
+                   stale_weights_.store(true);
+                   drive_.wake_housekeep();
+                 }),
         plans_({options_.plan_capacity, options_.plan_host_bytes},
                [this](const Signature& s) { return BuildEntry(s); }),
-        handles_({.handles = options_.max_plan_handles}),
-        executor_(*device_, options_.queue_depth, &SteadyNow),
-        thread_(executor_, doorbell_) {}
+        handles_(HandleNames("plan", generation_, "prepare again"), HandleLimits(options_)),
+        executor_(*device_,
+                  {.queue_depth = options_.queue_depth,
+                   .launch_timeout_ns = absl::ToInt64Nanoseconds(options_.launch_timeout)},
+                  drive_.clock) {}
 
-  // Bound to one signature and one version of its weights.
-  struct Resolved {
-    Signature signature;  // canonical
-    std::shared_ptr<const WeightsVersion> weights;
-  };
-
-  absl::StatusOr<Resolved> Resolve(const SignatureRequest& request) const;
-  absl::StatusOr<PreparedPlan> Prepare(std::string_view client, const SignatureRequest& request);
+  absl::StatusOr<PreparedPlan> Prepare(std::string_view client, const SignatureRequest& request,
+                                       std::string_view lease);
   ExecutionId Execute(const ExecuteRequest& request, Done done);
   void Cancel(ExecutionId id);
+  void EndLease(LeaseNumber number);
+  Instant Step();
+  Instant Housekeep();
   EngineStats Stats() const;
 
  private:
   friend class Engine;
-  struct Execution {
-    Launch launch;
-    Impl* impl = nullptr;
-    ExecutionId id = ExecutionId::kNone;
-    StagingLease staging;
-    Done done;
+  // A signature with one version of its weights.
+  struct Resolved {
+    PlanKey key;
+    std::shared_ptr<const WeightsVersion> weights;
   };
 
+  Instant now() const { return drive_.clock(); }
   absl::StatusOr<std::shared_ptr<PlanEntry>> BuildEntry(const Signature& signature);
-  void ReleaseStaleWeights();
-  absl::StatusOr<Resolved> ResolveExecute(const ExecuteRequest& request) const;
-  absl::StatusOr<StagingLease> CheckOut(PlanEntry& entry,
-                                        const std::shared_ptr<const WeightsVersion>& weights);
-  absl::StatusOr<std::unique_ptr<Execution>> Stage(const ExecuteRequest& request);
+  bool Relieve();
+  bool ReleaseStaleWeights();
+  bool ReleaseIdleStaging(const PlanEntry* except);
+  absl::StatusOr<Resolved> Resolve(const SignatureRequest& request) const;
+  absl::StatusOr<Resolved> ResolveExecute(const ExecuteRequest& request);
+  absl::StatusOr<StagingLease> CheckOut(PlanEntry& entry, const Resolved& resolved,
+                                        const OperandBlocks* blocks);
+  absl::Status Stage(const ExecuteRequest& request, Execution** staged);
   static void OnDone(Launch* launch);
 
   const EngineOptions options_;
-  const std::shared_ptr<Doorbell> doorbell_;
+  const Drive drive_;
+  const uint64_t generation_ = HandleNames::DrawSecret();
   const std::unique_ptr<Device> device_;
+  const std::unique_ptr<AllocationLog> log_;
+  Pool pool_;
   ByteBudget staging_;
+  ByteBudget held_blocks_{INT64_MAX};
+  Reclaimer reclaimer_;  // after all that what it owns refers to
+  Leases leases_;
+  ClientBlocks blocks_;
   WeightsRegistry weights_;
-  PlanCache plans_;
+  PlanSource plans_;
   PlanHandles handles_;
+  ExecutionSlots slots_;
   Executor executor_;
-
-  mutable std::mutex mutex_;
-  absl::flat_hash_map<ExecutionId, std::unique_ptr<Execution>> running_;  // guarded by mutex_
-  uint64_t last_execution_ = 0;                                           // guarded by mutex_
-
-  ExecutorThread thread_;  // last: stops before what it drives is destroyed
+  std::atomic<bool> stale_weights_{false};
+  std::array<std::atomic<int64_t>, kLaunchOutcomes> outcomes_{};
+  std::atomic<uint32_t> next_lane_{0};
+  bool lost_told_ = false;  // of Step() alone
 };
 
 absl::StatusOr<std::shared_ptr<PlanEntry>> Engine::Impl::BuildEntry(const Signature& signature) {
   TETRAD_ASSIGN_OR_RETURN(Plan plan, BuildPlan(signature, device_->limits()));
-  return std::make_shared<PlanEntry>(*device_, staging_, std::move(plan));
+  return reclaimer_.Own(std::make_unique<PlanEntry>(*device_, pool_, staging_, std::move(plan)));
 }
 
-void Engine::Impl::ReleaseStaleWeights() {
-  for (const auto& entry : plans_.Entries()) entry->ReleaseStaleWeights();
+bool Engine::Impl::ReleaseStaleWeights() {
+  if (!stale_weights_.exchange(false)) return false;
+  absl::Cleanup later = [this] { stale_weights_.store(true); };  // the list may lack memory
+  const auto entries = plans_.cache().Entries();
+  std::move(later).Cancel();
+  for (const auto& entry : entries) entry->ReleaseStaleWeights();
+  return true;
+}
+
+// Staging of plans not used for long goes first; what is in use stays.
+bool Engine::Impl::ReleaseIdleStaging(const PlanEntry* except) {
+  for (const auto& entry : plans_.cache().Entries()) {
+    if (entry.get() != except && entry->ReleaseIdle() > 0) return true;
+  }
+  return false;
+}
+
+// Device memory is lacking: what nobody uses is given up, a piece at a time.
+bool Engine::Impl::Relieve() {
+  const bool stale = ReleaseStaleWeights();
+  return reclaimer_.Step() > 0 || stale || ReleaseIdleStaging(nullptr);
 }
 
 absl::StatusOr<Engine::Impl::Resolved> Engine::Impl::Resolve(
     const SignatureRequest& request) const {
   TETRAD_ASSIGN_OR_RETURN(auto weights, weights_.Resolve(request.weights));
-  const std::vector<GroupDims>& dims = weights->spec().groups;
-  Signature signature;
-  signature.types = request.types;
-  signature.types.b_scale_layout = weights->spec().scale_layout;
-  signature.form = request.form;
-  signature.m_source = request.m_source;
-  signature.row_scale = request.row_scale;
-  signature.c_stride = request.c_stride;
-  signature.capacity_rows = request.capacity_rows;
-  signature.device = device_->limits().uuid;
-  const size_t want_m = signature.device_m() ? 0 : dims.size();
-  if (request.m.size() != want_m) {
-    return absl::InvalidArgumentError(absl::StrCat("m: ", request.m.size(), " values, must be ",
-                                                   want_m, " (", dims.size(), " groups in ",
-                                                   weights->reference(), ")"));
-  }
-  signature.groups.reserve(dims.size());
-  for (size_t g = 0; g < dims.size(); ++g) {
-    signature.groups.push_back({want_m != 0 ? request.m[g] : 0, dims[g].n, dims[g].k});
-  }
-  TETRAD_ASSIGN_OR_RETURN(signature, Canonicalize(std::move(signature), options_.signatures));
-  return Resolved{std::move(signature), std::move(weights)};
+  TETRAD_ASSIGN_OR_RETURN(
+      Signature signature,
+      SignatureFor(request, *weights, device_->limits().uuid, options_.signatures));
+  return Resolved{PlanKey(std::move(signature)), std::move(weights)};
 }
 
 absl::StatusOr<PreparedPlan> Engine::Impl::Prepare(std::string_view client,
-                                                   const SignatureRequest& request) {
+                                                   const SignatureRequest& request,
+                                                   std::string_view lease) {
+  LeaseNumber number = LeaseNumber::kNone;
+  if (!lease.empty()) {
+    TETRAD_ASSIGN_OR_RETURN(number, leases_.Find(client, lease));
+  }
   TETRAD_ASSIGN_OR_RETURN(Resolved resolved, Resolve(request));
-  TETRAD_ASSIGN_OR_RETURN(const PlanCache::Found found, plans_.Get(resolved.signature));
-  TETRAD_ASSIGN_OR_RETURN(std::string handle,
-                          handles_.Add(client, {std::move(resolved.signature), request.weights}));
-  return PreparedPlan{std::move(handle), found.entry->shared_plan(), resolved.weights->reference(),
-                      found.cached};
+  TETRAD_ASSIGN_OR_RETURN(const PlanCache::Found found, plans_.Get(resolved.key));
+  auto handle = std::make_shared<const PlanHandle>(PlanHandle{resolved.key, request.weights});
+  const int64_t bytes = handle->host_bytes();
+  PreparedPlan prepared{
+      {}, found.entry->shared_plan(), resolved.weights->reference(), found.cached};
+  TETRAD_ASSIGN_OR_RETURN(prepared.handle,
+                          handles_.Add({client, number}, bytes, std::move(handle), now()));
+  if (number == LeaseNumber::kNone) {
+    drive_.wake_housekeep();  // one more that will go when it is idle
+  } else if (!leases_.Lives(number)) {
+    handles_.RemoveLease(number);
+    return leases_.Find(client, lease).status();
+  }
+  return prepared;
 }
 
-absl::StatusOr<Engine::Impl::Resolved> Engine::Impl::ResolveExecute(
-    const ExecuteRequest& request) const {
+absl::StatusOr<Engine::Impl::Resolved> Engine::Impl::ResolveExecute(const ExecuteRequest& request) {
   if (request.plan.empty()) {
     if (request.signature == nullptr) {
       return absl::InvalidArgumentError("plan or signature: one of them must be given");
     }
     return Resolve(*request.signature);
   }
-  TETRAD_ASSIGN_OR_RETURN(const auto handle, handles_.Find(request.client, request.plan));
+  TETRAD_ASSIGN_OR_RETURN(const auto handle, handles_.Find(request.client, request.plan, now()));
   const std::string& reference = request.weights.empty() ? handle->weights : request.weights;
   TETRAD_ASSIGN_OR_RETURN(auto weights, weights_.Resolve(reference));
-  TETRAD_RETURN_IF_ERROR(CheckWeightsFit(handle->signature, *weights));
-  return Resolved{handle->signature, std::move(weights)};
+  TETRAD_RETURN_IF_ERROR(CheckWeightsFit(handle->key.signature(), *weights));
+  return Resolved{handle->key, std::move(weights)};
 }
 
-absl::StatusOr<StagingLease> Engine::Impl::CheckOut(
-    PlanEntry& entry, const std::shared_ptr<const WeightsVersion>& weights) {
-  auto lease = entry.CheckOut(weights);
-  if (!absl::IsResourceExhausted(lease.status())) return lease;
-  // Staging of plans not used for long goes first; what is in use stays.
-  for (const auto& other : plans_.Entries()) {
-    if (other.get() == &entry || other->ReleaseIdle() == 0) continue;
-    lease = entry.CheckOut(weights);
-    if (!absl::IsResourceExhausted(lease.status())) return lease;
+absl::StatusOr<StagingLease> Engine::Impl::CheckOut(PlanEntry& entry, const Resolved& resolved,
+                                                    const OperandBlocks* blocks) {
+  for (;;) {
+    auto lease = entry.CheckOut(resolved.weights, blocks);
+    if (!absl::IsResourceExhausted(lease.status()) || !ReleaseIdleStaging(&entry)) return lease;
   }
-  return lease;
 }
 
-absl::StatusOr<std::unique_ptr<Engine::Impl::Execution>> Engine::Impl::Stage(
-    const ExecuteRequest& request) {
+absl::Status Engine::Impl::Stage(const ExecuteRequest& request, Execution** staged) {
   TETRAD_RETURN_IF_ERROR(executor_.Admissible());
   TETRAD_ASSIGN_OR_RETURN(const Resolved resolved, ResolveExecute(request));
-  TETRAD_ASSIGN_OR_RETURN(const PlanCache::Found found, plans_.Get(resolved.signature));
+  TETRAD_ASSIGN_OR_RETURN(const PlanCache::Found found, plans_.Get(resolved.key));
+  const Plan& plan = found.entry->plan();
   TETRAD_RETURN_IF_ERROR(
-      CheckInlineOperands(found.entry->plan(), request.operands, options_.max_inline_bytes));
-  auto execution = std::make_unique<Execution>();
-  TETRAD_ASSIGN_OR_RETURN(execution->staging, CheckOut(*found.entry, resolved.weights));
-  TETRAD_RETURN_IF_ERROR(CopyInlineOperands(execution->staging, request.operands));
-  execution->launch.binding = execution->staging.set().binding;
-  execution->launch.priority = request.priority;
-  execution->launch.deadline = ToInstant(request.deadline);
-  execution->launch.done = &Impl::OnDone;
-  execution->launch.context = execution.get();
-  execution->impl = this;
-  return execution;
+      CheckInlineOperands(plan, request.operands, options_.max_inline_bytes, request.blocks));
+  Execution& execution = slots_.Take();
+  absl::Cleanup put = [&] { slots_.Put(execution); };
+  OperandBlocks blocks;
+  if (request.blocks != nullptr) {
+    TETRAD_RETURN_IF_ERROR(
+        ResolveBlocks(plan, request.client, *request.blocks, blocks_, execution.blocks, blocks));
+  }
+  TETRAD_ASSIGN_OR_RETURN(
+      execution.staging,
+      CheckOut(*found.entry, resolved, request.blocks != nullptr ? &blocks : nullptr));
+  TETRAD_RETURN_IF_ERROR(CopyInlineOperands(execution.staging, request.operands));
+  execution.owner = this;
+  execution.launch = Launch{};
+  Launch& launch = execution.launch;
+  launch.binding = execution.staging.set().binding;
+  // The first lane is for what is urgent, so that it never waits behind the rest.
+  const uint32_t others = static_cast<uint32_t>(device_->limits().lanes) - 1;
+  const bool urgent = request.priority == Priority::kHigh || others == 0;
+  launch.lane = LaneId{urgent ? 0 : 1 + next_lane_.fetch_add(1) % others};
+  launch.predicted_ns = static_cast<int64_t>(plan.floor.floor_us() * 1e3);
+  launch.priority = request.priority;
+  launch.deadline = request.deadline;
+  launch.done = &Impl::OnDone;
+  launch.context = &execution;
+  std::move(put).Cancel();
+  *staged = &execution;
+  return absl::OkStatus();
 }
 
 ExecutionId Engine::Impl::Execute(const ExecuteRequest& request, Done done) {
   // Before any work: what is already too late must not cost others time.
-  if (request.deadline <= absl::Now()) {
+  if (request.deadline <= now()) {
     done(absl::DeadlineExceededError("the deadline passed before the request was admitted"));
     return ExecutionId::kNone;
   }
-  auto staged = Stage(request);
-  if (!staged.ok()) {
-    done(staged.status());
+  Execution* execution = nullptr;
+  absl::Status status = CatchNoMemory([&] { return Stage(request, &execution); });
+  if (!status.ok()) {
+    done(std::move(status));
     return ExecutionId::kNone;
   }
-  Execution* const execution = staged->get();
   execution->done = std::move(done);
-  absl::Status submitted;
-  ExecutionId id;
-  {
-    std::lock_guard lock(mutex_);
-    id = static_cast<ExecutionId>(++last_execution_);
-    execution->id = id;
-    submitted = executor_.Submit(&execution->launch);
-    if (submitted.ok()) running_.emplace(id, *std::move(staged));
-  }
-  if (!submitted.ok()) {
-    execution->done(submitted);
+  const ExecutionId id = slots_.id(*execution);
+  status = executor_.Submit(&execution->launch);
+  if (!status.ok()) {
+    done = std::move(execution->done);
+    slots_.Put(*execution);
+    done(std::move(status));
     return ExecutionId::kNone;
   }
-  doorbell_->Ring();
+  // From here on the execution may have ended.
+  drive_.wake_step();
   return id;
 }
 
 void Engine::Impl::Cancel(ExecutionId id) {
-  {
-    std::lock_guard lock(mutex_);
-    const auto at = running_.find(id);
-    if (at == running_.end()) return;
-    executor_.Cancel(&at->second->launch);
-  }
-  doorbell_->Ring();
+  slots_.IfTaken(id, [this](Execution& execution) { executor_.Cancel(&execution.launch); });
+  drive_.wake_step();
 }
 
 void Engine::Impl::OnDone(Launch* launch) {
-  Execution* const ended = static_cast<Execution*>(launch->context);
-  Impl& impl = *ended->impl;
-  std::unique_ptr<Execution> execution;
-  {
-    std::lock_guard lock(impl.mutex_);
-    const auto at = impl.running_.find(ended->id);
-    execution = std::move(at->second);
-    impl.running_.erase(at);
-  }
-  if (absl::Status status = OutcomeStatus(*launch, execution->staging.plan().signature);
-      !status.ok()) {
-    execution->staging = StagingLease();  // back before the client hears, who may ask again
-    execution->done(std::move(status));
-    return;
-  }
+  Execution& execution = *static_cast<Execution*>(launch->context);
+  Impl& engine = *static_cast<Impl*>(execution.owner);
+  engine.outcomes_[static_cast<size_t>(launch->outcome)].fetch_add(1, std::memory_order_relaxed);
+  // Before anything is given back: what a lost device does with it is not known.
+  if (launch->outcome == LaunchOutcome::kDeviceLost) engine.pool_.Abandon();
   const Timings timings{launch->launching - launch->submitted, launch->launched - launch->launching,
                         launch->device_ns, launch->completed - launch->submitted};
-  execution->done(Executed(std::move(execution->staging), timings));
+  absl::StatusOr<Executed> result = OutcomeStatus(*launch, execution.staging.plan().signature);
+  if (result.status().ok()) result = Executed(std::move(execution.staging), timings);
+  Done done = std::move(execution.done);
+  // All is back before the client hears, who may ask again.
+  engine.slots_.Put(execution);
+  done(std::move(result));
+}
+
+void Engine::Impl::EndLease(LeaseNumber number) {
+  blocks_.FreeLease(number);
+  handles_.RemoveLease(number);
+}
+
+Instant Engine::Impl::Step() {
+  const Instant due = executor_.Step();
+  if (lost_told_) return due;
+  if (const absl::Status lost = executor_.lost(); !lost.ok()) {
+    lost_told_ = true;
+    pool_.Abandon();
+    if (options_.on_device_lost) options_.on_device_lost(lost);
+  }
+  return due;
+}
+
+Instant Engine::Impl::Housekeep() {
+  const Instant instant = now();
+  std::vector<LeaseNumber> ended;
+  const Instant lease_due = leases_.Step(instant, ended);
+  for (const LeaseNumber number : ended) EndLease(number);
+  const Instant handle_due = handles_.RemoveIdle(instant);
+  ReleaseStaleWeights();
+  reclaimer_.Step();
+  return std::min(lease_due, handle_due);
 }
 
 EngineStats Engine::Impl::Stats() const {
   EngineStats stats;
   stats.memory = device_->memory_use();
-  const PlanCache::Stats plans = plans_.stats();
+  const PlanCache::Stats plans = plans_.cache().stats();
   stats.plans_cached = plans.size;
   stats.plan_hits = plans.hits;
   stats.plan_misses = plans.misses;
@@ -282,14 +342,26 @@ EngineStats Engine::Impl::Stats() const {
   const ExecutorStats executor = executor_.stats();
   stats.queued = executor.queued;
   stats.in_flight = executor.queued + executor.on_device;
+  stats.pool = pool_.stats();
+  stats.leases = leases_.stats();
+  stats.blocks = blocks_.count();
+  stats.block_bytes = held_blocks_.used_bytes();
+  stats.reclaimable = reclaimer_.queued();
+  for (size_t i = 0; i < outcomes_.size(); ++i) {
+    stats.outcomes[i] = outcomes_[i].load(std::memory_order_relaxed);
+  }
   return stats;
 }
 
 Executed::Executed(StagingLease staging, Timings timings)
     : staging_(std::move(staging)), timings_(timings) {}
 
+int64_t Executed::output_bytes() const {
+  return staging_.set().form == StagingForm::kInline ? plan().wire.c_bytes : 0;
+}
+
 absl::Status Executed::CopyOutput(std::span<std::byte> out) const {
-  return CopyInlineOutput(staging_, out);
+  return out.empty() ? absl::OkStatus() : CopyInlineOutput(staging_, out);
 }
 
 double Executed::share() const {
@@ -298,12 +370,30 @@ double Executed::share() const {
 
 std::string Executed::weights() const { return staging_.set().weights->reference(); }
 
+absl::StatusOr<std::unique_ptr<Engine>> Engine::CreateStepped(DeviceFactory make_device,
+                                                              const EngineOptions& options,
+                                                              Drive drive) {
+  std::unique_ptr<AllocationLog> log;
+  if (!options.allocation_log.empty()) {
+    TETRAD_ASSIGN_OR_RETURN(log, AllocationLog::Open(options.allocation_log));
+  }
+  TETRAD_ASSIGN_OR_RETURN(auto device, make_device(drive.wake_step));
+  return std::unique_ptr<Engine>(new Engine(
+      std::make_unique<Impl>(std::move(device), std::move(log), options, std::move(drive))));
+}
+
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(DeviceFactory make_device,
                                                        const EngineOptions& options) {
-  auto doorbell = std::make_shared<Doorbell>();
-  TETRAD_ASSIGN_OR_RETURN(auto device, make_device([doorbell] { doorbell->Ring(); }));
-  return std::unique_ptr<Engine>(
-      new Engine(std::make_unique<Impl>(std::move(device), std::move(doorbell), options)));
+  auto step = std::make_shared<Doorbell>();
+  auto housekeep = std::make_shared<Doorbell>();
+  TETRAD_ASSIGN_OR_RETURN(auto engine,
+                          CreateStepped(std::move(make_device), options,
+                                        {.clock = &SteadyNow,
+                                         .wake_step = [step] { step->Ring(); },
+                                         .wake_housekeep = [housekeep] { housekeep->Ring(); }}));
+  engine->threads_ =
+      std::make_unique<EngineThreads>(*engine, std::move(step), std::move(housekeep));
+  return engine;
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -312,16 +402,78 @@ Engine::~Engine() = default;
 WeightsRegistry& Engine::weights() { return impl_->weights_; }
 const DeviceLimits& Engine::device_limits() const { return impl_->device_->limits(); }
 const EngineOptions& Engine::options() const { return impl_->options_; }
+
+Instant Engine::Step() { return impl_->Step(); }
+Instant Engine::Housekeep() { return impl_->Housekeep(); }
+void Engine::Close() { impl_->executor_.Close(); }
+bool Engine::idle() const { return impl_->executor_.idle(); }
+
+absl::StatusOr<LeaseInfo> Engine::Attach(std::string_view client, std::string_view resume) {
+  return CatchNoMemory([&]() -> absl::StatusOr<LeaseInfo> {
+    LeaseInfo info{std::string(resume), options().leases.grace, !resume.empty()};
+    if (info.resumed) {
+      TETRAD_RETURN_IF_ERROR(impl_->leases_.Resume(client, resume));
+    } else {
+      TETRAD_ASSIGN_OR_RETURN(info.lease, impl_->leases_.Open(client));
+    }
+    return info;
+  });
+}
+
+void Engine::Detach(std::string_view lease) {
+  impl_->leases_.Detach(lease, impl_->now());
+  impl_->drive_.wake_housekeep();
+}
+
+absl::Status Engine::EndLease(std::string_view client, std::string_view lease) {
+  TETRAD_ASSIGN_OR_RETURN(const LeaseNumber number, impl_->leases_.End(client, lease));
+  impl_->EndLease(number);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BlockInfo> Engine::Allocate(std::string_view client, std::string_view lease,
+                                           int64_t bytes) {
+  return CatchNoMemory([&] { return impl_->blocks_.Allocate(client, lease, bytes, impl_->now()); });
+}
+
+absl::StatusOr<BlockInfo> Engine::FindBlock(std::string_view client, std::string_view block) const {
+  TETRAD_ASSIGN_OR_RETURN(const auto found, impl_->blocks_.Find(client, block));
+  return BlockInfo{std::string(block), found->lease(), found->bytes()};
+}
+
+absl::Status Engine::Write(std::string_view client, std::string_view block, int64_t offset,
+                           std::span<const std::byte> data) {
+  return impl_->blocks_.Write(client, block, offset, data);
+}
+
+absl::Status Engine::Read(std::string_view client, std::string_view block, int64_t offset,
+                          std::span<std::byte> out) const {
+  return impl_->blocks_.Read(client, block, offset, out);
+}
+
+absl::Status Engine::Free(std::string_view client, std::string_view block) {
+  return impl_->blocks_.Free(client, block);
+}
+
+absl::StatusOr<std::vector<BlockInfo>> Engine::ListBlocks(std::string_view client,
+                                                          std::string_view lease) const {
+  return CatchNoMemory([&] { return impl_->blocks_.List(client, lease); });
+}
+
 absl::StatusOr<PreparedPlan> Engine::Prepare(std::string_view client,
-                                             const SignatureRequest& request) {
-  return impl_->Prepare(client, request);
+                                             const SignatureRequest& request,
+                                             std::string_view lease) {
+  return CatchNoMemory([&] { return impl_->Prepare(client, request, lease); });
 }
+
 absl::Status Engine::Release(std::string_view client, std::string_view handle) {
-  return impl_->handles_.Remove(client, handle);
+  return impl_->handles_.Remove(client, handle).status();
 }
+
 ExecutionId Engine::Execute(const ExecuteRequest& request, Done done) {
   return impl_->Execute(request, std::move(done));
 }
+
 void Engine::Cancel(ExecutionId id) { impl_->Cancel(id); }
 EngineStats Engine::Stats() const { return impl_->Stats(); }
 

@@ -4,9 +4,14 @@
 // Engine: the product without a network. Owns a device, the weights, the plan
 // cache and the executor, and is all that the server includes.
 //
+// It is a step function too: Step() moves requests, Housekeep() ends leases
+// and returns memory, the clock is given. Create() adds the threads that call
+// them (engine_threads.h); without threads a test decides what happens when.
+//
 // Thread-safe. Every entry point takes the client's identity. Nothing blocks
 // on the device except where said; Execute() answers through a callback, once,
-// from the engine's thread or (for a refusal) from the caller's.
+// from the thread of Step() or (for a refusal) from the caller's. Lack of host
+// memory is RESOURCE_EXHAUSTED, like lack of any other.
 #pragma once
 
 #include <array>
@@ -22,13 +27,18 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
+#include "engine/block_operands.h"
+#include "engine/client_blocks.h"
 #include "engine/device.h"
+#include "engine/executed.h"
+#include "engine/execution_slots.h"
 #include "engine/executor.h"
 #include "engine/inline_operands.h"
 #include "engine/leases.h"
 #include "engine/plan.h"
 #include "engine/pool.h"
-#include "engine/staging.h"
+#include "engine/signature_request.h"
+#include "engine/support/instant.h"
 #include "engine/weights.h"
 
 namespace tetrad {
@@ -52,50 +62,11 @@ struct EngineOptions {
   std::function<void(const absl::Status&)> on_device_lost;
 };
 
-// A signature as a client states it: N, K, the groups and the scale layout of
-// the weights come from `weights`, and m per group from `m`.
-struct SignatureRequest {
-  std::string weights;  // name or name@version
-  ProblemTypes types;   // b_scale_layout is taken from the weights
-  GroupForm form = GroupForm::kSeparate;
-  MSource m_source = MSource::kHost;
-  std::vector<int32_t> m;     // host M: one per group
-  int64_t capacity_rows = 0;  // device-side M
-  int64_t c_stride = 0;
-  bool row_scale = false;
-};
-
 // A client's hold on blocks and plan handles.
 struct LeaseInfo {
   std::string lease;     // names it in later calls
   absl::Duration grace;  // how long it outlives its attachment
   bool resumed = false;  // it existed before
-};
-
-// A range of device memory that a client may write, read and name in requests.
-struct BlockInfo {
-  std::string block;
-  std::string lease;
-  int64_t bytes = 0;
-};
-
-// A range of a block, in bytes; `offset` is a multiple of 16.
-struct BlockRange {
-  std::string_view block;
-  int64_t offset = 0;
-  int64_t bytes = 0;
-};
-
-// Operands that lie in blocks, in the layout plan.layout: like the inline ones,
-// but in the separate form every group starts at a multiple of
-// kStagingAlignment. The output is left there: gaps and rows that are not live
-// keep what was in them.
-struct BlockOperands {
-  BlockRange activations;
-  BlockRange activation_scales;  // empty name: the signature has none
-  BlockRange output;
-  BlockRange row_scale;  // empty name: inline, or none
-  BlockRange m_values;   // empty name: inline, or none
 };
 
 struct PreparedPlan {
@@ -105,9 +76,6 @@ struct PreparedPlan {
   bool cached = false;
 };
 
-// Names a running Execute() for Cancel().
-enum class ExecutionId : uint64_t { kNone = 0 };
-
 struct ExecuteRequest {
   std::string client;  // identity
   std::string plan;    // handle, or empty and `signature` decides
@@ -115,27 +83,8 @@ struct ExecuteRequest {
   std::string weights;                    // with a handle: overrides what it was prepared with
   InlineOperands operands;                // what it names must stay valid until Execute() returns
   const BlockOperands* blocks = nullptr;  // activations and output: there, not inline
-  absl::Time deadline = absl::InfiniteFuture();
+  Instant deadline = kNever;              // of the engine's clock
   Priority priority = Priority::kNormal;
-};
-
-// A finished launch and its output, still in device memory. Must be gone before
-// the engine is.
-class Executed {
- public:
-  Executed(StagingLease staging, Timings timings);
-  // Of the output to copy: 0 where it was asked for in a block.
-  int64_t output_bytes() const;
-  // Copies the output, groups concatenated, gaps zero. `out` has output_bytes().
-  absl::Status CopyOutput(std::span<std::byte> out) const;
-  const Timings& timings() const { return timings_; }
-  double share() const;  // floor over device time
-  const Plan& plan() const { return staging_.plan(); }
-  std::string weights() const;  // name@version used
-
- private:
-  StagingLease staging_;
-  Timings timings_;
 };
 
 struct EngineStats {
@@ -153,30 +102,53 @@ struct EngineStats {
   Pool::Stats pool;
   Leases::Stats leases;
   int64_t blocks = 0;
-  int64_t block_bytes = 0;    // of clients' blocks, freed ones still in use included
-  int64_t reclaim_bytes = 0;  // freed and not yet returned to the pool
+  int64_t block_bytes = 0;  // of clients' blocks, freed ones still in use included
+  int64_t reclaimable = 0;  // objects let go of whose memory is not back yet
   std::array<int64_t, kLaunchOutcomes> outcomes{};  // launches ended, by LaunchOutcome
 };
+
+class EngineThreads;
 
 class Engine {
  public:
   // Makes a device that calls `wake` after each completion.
   using DeviceFactory =
       absl::AnyInvocable<absl::StatusOr<std::unique_ptr<Device>>(std::function<void()> wake)>;
+  // What drives an engine.
+  struct Drive {
+    Clock clock;
+    std::function<void()> wake_step;       // there is something to do for Step()
+    std::function<void()> wake_housekeep;  // and for Housekeep()
+  };
 
-  // Makes the device and starts the executor's thread.
+  // Makes the device, and starts the threads that drive the engine by the
+  // steady clock.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(DeviceFactory make_device,
                                                         const EngineOptions& options);
-  // Ends what is queued with UNAVAILABLE, waits for what the device has.
+  // Driven by the caller.
+  static absl::StatusOr<std::unique_ptr<Engine>> CreateStepped(DeviceFactory make_device,
+                                                               const EngineOptions& options,
+                                                               Drive drive);
+  // Ends what is queued with UNAVAILABLE, waits for what the device has. A
+  // stepped engine must be idle.
   ~Engine();
+
+  // Each does what can be done now and returns when it is due again, kNever if
+  // something must happen first. Step() is for one thread at a time.
+  Instant Step();
+  Instant Housekeep();
+  // Refuses new requests; the next Step() ends those that wait.
+  void Close();
+  bool idle() const;  // no request under way
 
   WeightsRegistry& weights();
   const DeviceLimits& device_limits() const;
   const EngineOptions& options() const;
 
   // A lease, or with `resume` one that is in its grace time (ABORTED if it is
-  // gone, FAILED_PRECONDITION if it is attached). Detach() starts the grace time, after which its
-  // blocks and plan handles are freed; EndLease() does so at once.
+  // gone, FAILED_PRECONDITION if it is attached). Detach() starts the grace
+  // time, after which its blocks and plan handles are freed; EndLease() frees
+  // them at once.
   absl::StatusOr<LeaseInfo> Attach(std::string_view client, std::string_view resume);
   void Detach(std::string_view lease);
   absl::Status EndLease(std::string_view client, std::string_view lease);
@@ -197,7 +169,7 @@ class Engine {
                                                     std::string_view lease) const;
 
   // The handle belongs to `lease`; without one it ends when it was not used for
-  // the grace time of handles.
+  // leases.handle_idle.
   absl::StatusOr<PreparedPlan> Prepare(std::string_view client, const SignatureRequest& request,
                                        std::string_view lease = {});
   absl::Status Release(std::string_view client, std::string_view handle);

@@ -23,8 +23,11 @@ void Executor::List::Remove(Launch* launch) {
   launch->next_ = launch->previous_ = nullptr;
 }
 
-Executor::Executor(Device& device, int64_t queue_depth, Clock clock)
-    : device_(device), queue_depth_(queue_depth), clock_(clock) {
+Executor::Executor(Device& device, const Options& options, Clock clock)
+    : device_(device),
+      options_(options),
+      clock_(std::move(clock)),
+      deadlines_(static_cast<size_t>(options.queue_depth)) {
   TETRAD_CHECK(device.limits().max_in_flight > 0);
   const size_t slots = static_cast<size_t>(device.limits().max_in_flight);
   slots_.resize(slots);
@@ -35,8 +38,9 @@ Executor::Executor(Device& device, int64_t queue_depth, Clock clock)
 }
 
 absl::Status Executor::AdmissibleLocked() const {
+  if (!lost_.ok()) return absl::UnavailableError("the device was lost, the daemon restarts");
   if (closed_) return absl::UnavailableError("the engine is shutting down");
-  if (queued_ < queue_depth_) return absl::OkStatus();
+  if (queued_ < options_.queue_depth) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("queue_depth: ", queued_, " launches are queued, the limit"));
 }
@@ -54,88 +58,138 @@ absl::Status Executor::Submit(Launch* launch) {
   launch->cancelled_ = false;
   launch->state_ = Launch::State::kQueued;
   queues_[static_cast<size_t>(launch->priority)].Append(launch);
+  if (launch->deadline != kNever) deadlines_.Insert(launch);
   ++queued_;
   return absl::OkStatus();
 }
 
 void Executor::Cancel(Launch* launch) {
   std::lock_guard lock(mutex_);
-  if (launch->state_ != Launch::State::kIdle) launch->cancelled_ = true;
+  if (launch->state_ == Launch::State::kQueued) {
+    EndQueued(launch, LaunchOutcome::kCancelled, clock_());
+  } else if (launch->state_ == Launch::State::kOnDevice) {
+    launch->cancelled_ = true;
+  }
 }
 
 Instant Executor::Step() {
   List ended;
-  Instant next_deadline = kNever;
+  Instant due = kNever;
   {
     std::lock_guard lock(mutex_);
-    Collect(ended);
-    next_deadline = EndQueued(clock_(), ended);
-    FillDevice(ended);
+    Collect();
+    const Instant now = clock_();
+    EndLate(now);
+    CheckDevice(now);
+    FillDevice();
+    if (const Launch* const earliest = deadlines_.earliest()) due = earliest->deadline;
+    if (on_device_.head != nullptr) {
+      due = std::min(due, After(on_device_.head->launching, options_.launch_timeout_ns));
+    }
+    std::swap(ended, ended_);
   }
   // Outside the lock: `done` may submit again, or destroy the launch.
   while (Launch* launch = ended.head) {
     ended.Remove(launch);
     launch->done(launch);
   }
-  return next_deadline;
+  return due;
 }
 
-Instant Executor::EndQueued(Instant now, List& ended) {
-  Instant next_deadline = kNever;
-  for (List& queue : queues_) {
-    for (Launch* launch = queue.head; launch != nullptr;) {
-      Launch* const next = launch->next_;
-      const bool late = launch->deadline <= now;
-      if (closed_ || launch->cancelled_ || late) {
-        launch->outcome = launch->cancelled_ ? LaunchOutcome::kCancelled
-                          : late             ? LaunchOutcome::kDeadlineExceeded
-                                             : LaunchOutcome::kShutDown;
-        launch->completed = now;
-        launch->state_ = Launch::State::kIdle;
-        queue.Remove(launch);
-        --queued_;
-        ended.Append(launch);
-      } else {
-        next_deadline = std::min(next_deadline, launch->deadline);
-      }
-      launch = next;
-    }
+void Executor::EndQueued(Launch* launch, LaunchOutcome outcome, Instant now) {
+  queues_[static_cast<size_t>(launch->priority)].Remove(launch);
+  if (launch->deadline != kNever) deadlines_.Remove(launch);
+  --queued_;
+  launch->outcome = outcome;
+  launch->completed = now;
+  launch->state_ = Launch::State::kIdle;
+  ended_.Append(launch);
+}
+
+void Executor::EndOnDevice(Launch* launch, LaunchOutcome outcome, Instant now) {
+  on_device_.Remove(launch);
+  --on_device_count_;
+  on_device_predicted_ns_ -= launch->predicted_ns;
+  slots_[launch->slot_] = nullptr;
+  free_slots_.push_back(launch->slot_);
+  launch->outcome = outcome;
+  launch->completed = now;
+  launch->state_ = Launch::State::kIdle;
+  ended_.Append(launch);
+}
+
+void Executor::EndLate(Instant now) {
+  while (Launch* const earliest = deadlines_.earliest()) {
+    if (earliest->deadline > now) return;
+    EndQueued(earliest, LaunchOutcome::kDeadlineExceeded, now);
   }
-  return next_deadline;
 }
 
-void Executor::FillDevice(List& ended) {
+void Executor::EndAllQueued(LaunchOutcome outcome, Instant now) {
   for (List& queue : queues_) {
-    while (queue.head != nullptr && !free_slots_.empty()) {
+    while (queue.head != nullptr) EndQueued(queue.head, outcome, now);
+  }
+}
+
+void Executor::CheckDevice(Instant now) {
+  if (!lost_.ok()) return;
+  lost_ = device_.health();
+  const Launch* const oldest = on_device_.head;
+  if (lost_.ok() && oldest != nullptr &&
+      After(oldest->launching, options_.launch_timeout_ns) <= now) {
+    lost_ = absl::InternalError(absl::StrCat("launch_timeout: no completion came for ",
+                                             now - oldest->launching, " ns, the limit is ",
+                                             options_.launch_timeout_ns));
+  }
+  if (lost_.ok()) return;
+  while (on_device_.head != nullptr) EndOnDevice(on_device_.head, LaunchOutcome::kDeviceLost, now);
+  EndAllQueued(LaunchOutcome::kDeviceLost, now);
+}
+
+bool Executor::WantsMore(const Launch& launch) const {
+  if (free_slots_.empty()) return false;
+  return on_device_count_ < 2 ||
+         launch.predicted_ns <= options_.run_ahead_ns - on_device_predicted_ns_;
+}
+
+void Executor::FillDevice() {
+  for (List& queue : queues_) {
+    while (queue.head != nullptr) {
       Launch* const launch = queue.head;
+      if (!WantsMore(*launch)) return;
       const uint32_t slot = free_slots_.back();
       const uint64_t ticket = uint64_t{++slot_uses_[slot]} << 32 | slot;
       launch->launching = clock_();
       const absl::Status status = device_.Launch(launch->lane, launch->binding, ticket);
       // A device that is full for now is asked again after its next completion.
-      if (absl::IsResourceExhausted(status) && free_slots_.size() < slots_.size()) return;
-      queue.Remove(launch);
-      --queued_;
+      if (absl::IsResourceExhausted(status) && on_device_count_ > 0) return;
       launch->launched = clock_();
       if (!status.ok()) {
-        launch->outcome = LaunchOutcome::kRefused;
+        // One that a lost device refused ends like the others it will not run.
+        CheckDevice(launch->launched);
+        if (!lost_.ok()) return;
         launch->code = status.code();
-        launch->completed = launch->launched;
-        launch->state_ = Launch::State::kIdle;
-        ended.Append(launch);
+        EndQueued(launch, LaunchOutcome::kRefused, launch->launched);
         continue;
       }
+      queue.Remove(launch);
+      if (launch->deadline != kNever) deadlines_.Remove(launch);
+      --queued_;
       free_slots_.pop_back();
       launch->state_ = Launch::State::kOnDevice;
       launch->slot_ = slot;
       slots_[slot] = launch;
+      on_device_.Append(launch);
+      ++on_device_count_;
+      on_device_predicted_ns_ += launch->predicted_ns;
     }
   }
 }
 
-void Executor::Collect(List& ended) {
+void Executor::Collect() {
   const size_t count = device_.Poll(completions_);
-  if (count == 0) return;
+  // What was given up may still complete, and nobody waits for it.
+  if (count == 0 || !lost_.ok()) return;
   const Instant now = clock_();
   for (size_t i = 0; i < count; ++i) {
     const Completion& completion = completions_[i];
@@ -143,34 +197,37 @@ void Executor::Collect(List& ended) {
     TETRAD_CHECK(slot < slots_.size() && slots_[slot] != nullptr &&
                  slot_uses_[slot] == completion.ticket >> 32);
     Launch* const launch = slots_[slot];
-    slots_[slot] = nullptr;
-    free_slots_.push_back(slot);
-    launch->completed = now;
     launch->device_ns = completion.device_ns;
     launch->error_word = completion.error_word;
     launch->code = completion.code;
-    launch->outcome = completion.code != absl::StatusCode::kOk ? LaunchOutcome::kFailed
-                      : launch->cancelled_                     ? LaunchOutcome::kCancelled
-                      : launch->deadline <= now                ? LaunchOutcome::kDeadlineExceeded
-                                                               : LaunchOutcome::kDone;
-    launch->state_ = Launch::State::kIdle;
-    ended.Append(launch);
+    EndOnDevice(launch,
+                completion.code != absl::StatusCode::kOk ? LaunchOutcome::kFailed
+                : launch->cancelled_                     ? LaunchOutcome::kCancelled
+                : launch->deadline <= now                ? LaunchOutcome::kDeadlineExceeded
+                                                         : LaunchOutcome::kDone,
+                now);
   }
 }
 
 void Executor::Close() {
   std::lock_guard lock(mutex_);
   closed_ = true;
+  EndAllQueued(LaunchOutcome::kShutDown, clock_());
 }
 
 bool Executor::idle() const {
   std::lock_guard lock(mutex_);
-  return queued_ == 0 && free_slots_.size() == slots_.size();
+  return queued_ == 0 && on_device_count_ == 0 && ended_.head == nullptr;
+}
+
+absl::Status Executor::lost() const {
+  std::lock_guard lock(mutex_);
+  return lost_;
 }
 
 ExecutorStats Executor::stats() const {
   std::lock_guard lock(mutex_);
-  return {queued_, static_cast<int64_t>(slots_.size() - free_slots_.size())};
+  return {queued_, on_device_count_};
 }
 
 }  // namespace tetrad

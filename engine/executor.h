@@ -4,15 +4,23 @@
 // Executor: bounded queues in front of a device, as a step function.
 //
 // Submit() queues a launch, Step() moves everything that can move at that
-// instant: it ends launches whose deadline passed or that were cancelled,
-// hands the device as many as it takes (high priority first, then in order of
-// arrival), and collects completions. No threads, no clock and no sockets
-// here: executor_thread.h drives it in the daemon, tests drive it by hand.
+// instant: it ends launches whose deadline passed, hands the device as many as
+// it should have (high priority first, then in order of arrival), and collects
+// completions. No threads, no clock and no sockets here: executor_thread.h
+// drives it in the daemon, tests drive it by hand.
+//
+// The device is given little more than keeps it busy: what waits here can
+// still be overtaken by a higher priority, cancelled, or end at its deadline.
+//
+// A device that is lost, by its own word or because a completion never came,
+// ends every launch with kDeviceLost and refuses new ones. Whether the device
+// still writes what those launches were given is not known.
 //
 // A Launch belongs to the caller, who keeps it alive and does not touch it
-// from Submit() until `done` was called, exactly once, by Step(). In steady
-// state nothing here allocates. Submit() and Cancel() are thread-safe; Step()
-// is for one thread at a time.
+// from Submit() until `done` was called, exactly once, by Step(). The cost of
+// a launch does not depend on how many others wait, but for the logarithm in
+// keeping deadlines; in steady state nothing here allocates. Submit() and
+// Cancel() are thread-safe; Step() is for one thread at a time.
 #pragma once
 
 #include <array>
@@ -22,6 +30,7 @@
 
 #include "absl/status/status.h"
 
+#include "engine/deadline_heap.h"
 #include "engine/device.h"
 #include "engine/support/instant.h"
 
@@ -44,6 +53,7 @@ inline constexpr size_t kLaunchOutcomes = 7;
 struct Launch {
   BindingId binding = BindingId::kNone;
   LaneId lane{};
+  int64_t predicted_ns = 0;  // on the device, at best
   Priority priority = Priority::kNormal;
   Instant deadline = kNever;
   void (*done)(Launch*) = nullptr;
@@ -64,9 +74,10 @@ struct Launch {
   enum class State : uint8_t { kIdle, kQueued, kOnDevice };
   State state_ = State::kIdle;
   bool cancelled_ = false;
+  uint32_t slot_ = 0;
+  uint32_t place_ = 0;  // among the deadlines of queued launches
   Launch* next_ = nullptr;
   Launch* previous_ = nullptr;
-  uint32_t slot_ = 0;
 };
 
 struct ExecutorStats {
@@ -76,25 +87,33 @@ struct ExecutorStats {
 
 class Executor {
  public:
-  // Reads the clock whose instants Submit() and Step() are given.
-  using Clock = Instant (*)();
+  struct Options {
+    int64_t queue_depth = 1024;
+    // The device is given a launch ahead of need (one runs, one waits) only
+    // while all it has are predicted to end within this time.
+    int64_t run_ahead_ns = 2'000'000;
+    // Without a completion for so long after the launch, the device is lost.
+    int64_t launch_timeout_ns = kNever;
+  };
+  Executor(Device& device, const Options& options, Clock clock);
 
-  Executor(Device& device, int64_t queue_depth, Clock clock);
-
-  // RESOURCE_EXHAUSTED when the queue is full, UNAVAILABLE after Close().
+  // RESOURCE_EXHAUSTED when the queue is full, UNAVAILABLE after Close() or
+  // when the device is lost.
   absl::Status Submit(Launch* launch);
   // What Submit() would say now: asked before work that a refusal would waste.
   absl::Status Admissible() const;
   // Before hand-over: ends it with kCancelled at the next step. On the device:
   // its result is dropped and it ends with kCancelled when it completes.
   void Cancel(Launch* launch);
-  // Does all that can be done now. Returns the instant of the next deadline of
-  // a queued launch, kNever if there is none.
+  // Does all that can be done now. Returns the instant at which something is
+  // due even if nothing happens, kNever if nothing is.
   Instant Step();
   // Refuses new launches and ends queued ones with kShutDown at the next step.
   void Close();
   // Nothing queued and nothing on the device.
   bool idle() const;
+  // OK, or why the device is lost.
+  absl::Status lost() const;
   ExecutorStats stats() const;
 
  private:
@@ -105,23 +124,34 @@ class Executor {
     void Append(Launch* launch);
     void Remove(Launch* launch);
   };
+  // All below need mutex_.
   absl::Status AdmissibleLocked() const;
-  // Each moves ended launches to `ended` and needs mutex_.
-  Instant EndQueued(Instant now, List& ended);
-  void FillDevice(List& ended);
-  void Collect(List& ended);
+  void EndQueued(Launch* launch, LaunchOutcome outcome, Instant now);
+  void EndOnDevice(Launch* launch, LaunchOutcome outcome, Instant now);
+  void EndLate(Instant now);
+  void EndAllQueued(LaunchOutcome outcome, Instant now);
+  void CheckDevice(Instant now);
+  bool WantsMore(const Launch& launch) const;
+  void FillDevice();
+  void Collect();
 
   Device& device_;
-  const int64_t queue_depth_;
+  const Options options_;
   const Clock clock_;
-  mutable std::mutex mutex_;
-  std::array<List, kPriorities> queues_;  // guarded by mutex_
-  std::vector<Launch*> slots_;            // launches on the device; guarded by mutex_
-  std::vector<uint32_t> free_slots_;      // guarded by mutex_
-  std::vector<uint32_t> slot_uses_;       // part of a ticket, so that a stale one is noticed
-  std::vector<Completion> completions_;   // scratch of Step()
-  int64_t queued_ = 0;                    // guarded by mutex_
-  bool closed_ = false;                   // guarded by mutex_
+  std::vector<Completion> completions_;  // scratch of Step()
+  mutable std::mutex mutex_;             // guards all below
+  std::array<List, kPriorities> queues_;
+  DeadlineHeap<Launch, &Launch::place_> deadlines_;  // of queued launches that have one
+  List on_device_;                                   // in order of hand-over
+  int64_t on_device_count_ = 0;
+  int64_t on_device_predicted_ns_ = 0;
+  List ended_;                  // `done` not called yet
+  std::vector<Launch*> slots_;  // launches on the device
+  std::vector<uint32_t> free_slots_;
+  std::vector<uint32_t> slot_uses_;  // part of a ticket, so that a stale one is noticed
+  int64_t queued_ = 0;
+  bool closed_ = false;
+  absl::Status lost_;
 };
 
 }  // namespace tetrad

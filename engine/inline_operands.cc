@@ -69,25 +69,29 @@ absl::Status WriteGroups(Device& device, const BlockRef& block, std::span<const 
 }  // namespace
 
 absl::Status CheckInlineOperands(const Plan& plan, const InlineOperands& operands,
-                                 int64_t max_inline_bytes) {
+                                 int64_t max_inline_bytes, const BlockOperands* blocks) {
   const Signature& signature = plan.signature;
   const OperandLayout& wire = plan.wire;
   const int64_t groups = static_cast<int64_t>(signature.groups.size());
-  const int64_t row_scales = signature.row_scale ? wire.rows : 0;
-  const int64_t total =
-      wire.a_bytes + wire.a_scale_bytes + wire.c_bytes + 4 * (groups + row_scales + wire.m_values);
+  const bool in_blocks = blocks != nullptr;
+  const int64_t a_bytes = in_blocks ? 0 : wire.a_bytes;
+  const int64_t a_scale_bytes = in_blocks ? 0 : wire.a_scale_bytes;
+  const int64_t row_scales =
+      !signature.row_scale || (in_blocks && !blocks->row_scale.block.empty()) ? 0 : wire.rows;
+  const int64_t m_values = in_blocks && !blocks->m_values.block.empty() ? 0 : wire.m_values;
+  const int64_t total = a_bytes + a_scale_bytes + (in_blocks ? 0 : wire.c_bytes) +
+                        4 * (groups + row_scales + m_values);
   if (total > max_inline_bytes) {
     return absl::InvalidArgumentError(absl::StrCat("inline_operands: operands and output are ",
                                                    total, " bytes, max_inline_bytes is ",
                                                    max_inline_bytes));
   }
   const auto size = [](const auto& range) { return static_cast<int64_t>(range.size()); };
+  TETRAD_RETURN_IF_ERROR(CheckSize("activations", size(operands.activations), a_bytes, "bytes"));
   TETRAD_RETURN_IF_ERROR(
-      CheckSize("activations", size(operands.activations), wire.a_bytes, "bytes"));
-  TETRAD_RETURN_IF_ERROR(CheckSize("activation_scales", size(operands.activation_scales),
-                                   wire.a_scale_bytes, "bytes"));
+      CheckSize("activation_scales", size(operands.activation_scales), a_scale_bytes, "bytes"));
   TETRAD_RETURN_IF_ERROR(CheckSize("row_scale", size(operands.row_scale), row_scales, "values"));
-  TETRAD_RETURN_IF_ERROR(CheckSize("m_values", size(operands.m_values), wire.m_values, "values"));
+  TETRAD_RETURN_IF_ERROR(CheckSize("m_values", size(operands.m_values), m_values, "values"));
   if (!operands.alpha.empty()) {
     TETRAD_RETURN_IF_ERROR(CheckSize("alpha", size(operands.alpha), groups, "values"));
     for (size_t g = 0; g < operands.alpha.size(); ++g) {
@@ -97,41 +101,24 @@ absl::Status CheckInlineOperands(const Plan& plan, const InlineOperands& operand
       }
     }
   }
-  return signature.device_m() ? CheckMValues(signature, operands.m_values) : absl::OkStatus();
+  return m_values > 0 ? CheckMValues(signature, operands.m_values) : absl::OkStatus();
 }
 
-absl::Status CheckWeightsFit(const Signature& signature, const WeightsVersion& weights) {
-  const WeightsSpec& spec = weights.spec();
-  bool fits = spec.groups.size() == signature.groups.size() &&
-              spec.scale_layout == signature.types.b_scale_layout;
-  for (size_t g = 0; fits && g < spec.groups.size(); ++g) {
-    fits = spec.groups[g] == GroupDims{signature.groups[g].n, signature.groups[g].k};
-  }
-  if (fits) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("weights ", weights.reference(),
-                   ": not of the shapes and scale layout the plan was made for"));
-}
-
-absl::Status CopyInlineOperands(const StagingLease& staging, const InlineOperands& operands) {
+absl::Status CopyInlineOperands(StagingLease& staging, const InlineOperands& operands) {
   const Plan& plan = staging.plan();
   const OperandBlocks& to = staging.set().operands;
-  const WeightsVersion& weights = *staging.set().weights;
   Device& device = staging.device();
+  const auto write = [&](const BlockRef& block, std::span<const std::byte> data) {
+    return data.empty() ? absl::OkStatus() : device.Write(block.allocation, block.offset, data);
+  };
+  TETRAD_RETURN_IF_ERROR(staging.WriteAlpha(operands.alpha));
+  TETRAD_RETURN_IF_ERROR(write(to.row_scale, std::as_bytes(operands.row_scale)));
+  TETRAD_RETURN_IF_ERROR(write(to.m_values, std::as_bytes(operands.m_values)));
+  if (staging.set().form == StagingForm::kBlocks) return absl::OkStatus();
   TETRAD_RETURN_IF_ERROR(
       WriteGroups(device, to.a, Bytes(operands.activations), plan, &GroupOffsets::a));
   TETRAD_RETURN_IF_ERROR(WriteGroups(device, to.a_scales, Bytes(operands.activation_scales), plan,
                                      &GroupOffsets::a_scales));
-  std::vector<float> alpha(plan.signature.groups.size());
-  for (size_t g = 0; g < alpha.size(); ++g) {
-    alpha[g] = (operands.alpha.empty() ? 1.0f : operands.alpha[g]) * weights.alpha(g);
-  }
-  TETRAD_RETURN_IF_ERROR(
-      device.Write(to.alpha.allocation, to.alpha.offset, std::as_bytes(std::span(alpha))));
-  TETRAD_RETURN_IF_ERROR(device.Write(to.row_scale.allocation, to.row_scale.offset,
-                                      std::as_bytes(operands.row_scale)));
-  TETRAD_RETURN_IF_ERROR(
-      device.Write(to.m_values.allocation, to.m_values.offset, std::as_bytes(operands.m_values)));
   // An earlier request's output must not show in gaps or rows that are not live.
   if (plan.layout.c_has_gaps) return device.Clear(to.c.allocation, to.c.offset, to.c.bytes);
   return absl::OkStatus();

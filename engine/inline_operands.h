@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 
+#include "engine/block_operands.h"
 #include "engine/staging.h"
 
 namespace tetrad {
@@ -26,16 +27,14 @@ struct InlineOperands {
 };
 
 // INVALID_ARGUMENT names the operand (and group), its size or value, and what
-// the plan wants. `max_inline_bytes` bounds operands and output together.
+// the plan wants. `max_inline_bytes` bounds operands and output together. With
+// `blocks` only what they do not name is to be sent.
 absl::Status CheckInlineOperands(const Plan& plan, const InlineOperands& operands,
-                                 int64_t max_inline_bytes);
+                                 int64_t max_inline_bytes, const BlockOperands* blocks = nullptr);
 
-// FAILED_PRECONDITION if `weights` are not of the shapes of `signature`.
-absl::Status CheckWeightsFit(const Signature& signature, const WeightsVersion& weights);
-
-// `operands` were checked. Forms alpha_g = fl32(alpha_A[g] * alpha_B[g]), and
-// clears the output where a launch may leave some of it unwritten.
-absl::Status CopyInlineOperands(const StagingLease& staging, const InlineOperands& operands);
+// `operands` were checked. Clears an inline output where a launch may leave
+// some of it unwritten.
+absl::Status CopyInlineOperands(StagingLease& staging, const InlineOperands& operands);
 
 // `out` has plan.wire.c_bytes.
 absl::Status CopyInlineOutput(const StagingLease& staging, std::span<std::byte> out);

@@ -2,76 +2,83 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/plan_cache.h"
 
-#include <new>
-#include <utility>
-#include <vector>
+#include "absl/cleanup/cleanup.h"
+
+#include "engine/support/status_macros.h"
 
 namespace tetrad {
 
-PlanCache::PlanCache(Limits limits, Builder build) : limits_(limits), build_(std::move(build)) {}
+PlanCache::PlanCache(Limits limits) : limits_(limits) {}
 
 bool PlanCache::OverLimits() const {
   return static_cast<int64_t>(by_use_.size()) > limits_.plans || host_bytes_ > limits_.host_bytes;
 }
 
-// Waiters must hear of every end, so not even an exception may pass by.
-absl::StatusOr<std::shared_ptr<PlanEntry>> PlanCache::Build(const Signature& canonical) const {
-  try {
-    return build_(canonical);
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError("plan: the host memory to build it is lacking");
+PlanCache::Turn PlanCache::Begin(const PlanKey& key, Asker& asker) {
+  std::lock_guard lock(mutex_);
+  if (const auto at = slots_.find(key); at != slots_.end()) {
+    Slot& slot = at->second;
+    ++stats_.hits;
+    if (!slot.built) {
+      asker.next_ = std::exchange(slot.waiting, &asker);
+      return Turn::kWait;
+    }
+    by_use_.splice(by_use_.end(), by_use_, slot.use);
+    asker.result = Found{slot.use->entry, true};
+    return Turn::kReady;
   }
+  const auto use = building_.insert(building_.end(), Use{key, nullptr});
+  absl::Cleanup undo = [&] { building_.erase(use); };  // emplace() may throw
+  slots_.emplace(key, Slot{use});
+  std::move(undo).Cancel();
+  ++stats_.misses;
+  return Turn::kBuild;
 }
 
-absl::StatusOr<PlanCache::Found> PlanCache::Get(const Signature& canonical) {
-  std::vector<std::shared_ptr<PlanEntry>> evicted;  // destroyed after the lock is gone
-  std::unique_lock lock(mutex_);
-  if (const auto at = slots_.find(canonical); at != slots_.end()) {
-    const std::shared_ptr<Slot> slot = at->second;
-    ++stats_.hits;
-    if (!slot->done) {
-      built_.wait(lock, [&] { return slot->done; });
+absl::StatusOr<PlanCache::Found> PlanCache::Finish(
+    const PlanKey& key, absl::StatusOr<std::shared_ptr<PlanEntry>> built) {
+  std::list<Use> evicted;  // destroyed after the lock is gone
+  Asker* waiting = nullptr;
+  absl::StatusOr<Found> others = built.status();
+  {
+    std::lock_guard lock(mutex_);
+    const auto at = slots_.find(key);
+    TETRAD_CHECK(at != slots_.end() && !at->second.built);
+    Slot& slot = at->second;
+    waiting = std::exchange(slot.waiting, nullptr);
+    if (built.ok()) {
+      others = Found{*built, true};
+      slot.use->entry = *built;
+      slot.built = true;
+      by_use_.splice(by_use_.end(), building_, slot.use);
+      host_bytes_ += (*built)->plan().host_bytes();
     } else {
-      by_use_.splice(by_use_.end(), by_use_, slot->use);
+      evicted.splice(evicted.end(), building_, slot.use);
+      slots_.erase(at);
     }
-    if (slot->entry == nullptr) return slot->failure;
-    return Found{slot->entry, true};
+    while (by_use_.size() > 1 && OverLimits()) {
+      const auto oldest = by_use_.begin();
+      host_bytes_ -= oldest->entry->plan().host_bytes();
+      slots_.erase(oldest->key);
+      evicted.splice(evicted.end(), by_use_, oldest);
+      ++stats_.evictions;
+    }
   }
-
-  const auto [at, inserted] = slots_.emplace(canonical, std::make_shared<Slot>());
-  const std::shared_ptr<Slot> slot = at->second;
-  const Signature* const key = &at->first;  // nodes do not move
-  ++stats_.misses;
-  lock.unlock();
-  auto built = Build(canonical);
-  lock.lock();
-  slot->done = true;
-  built_.notify_all();
-  if (!built.ok()) {
-    slot->failure = built.status();
-    slots_.erase(*key);
-    return slot->failure;
+  while (waiting != nullptr) {
+    Asker* const asker = waiting;
+    waiting = asker->next_;  // first: told, it may be gone
+    asker->result = others;
+    asker->ready(asker);
   }
-  slot->entry = *std::move(built);
-  slot->use = by_use_.insert(by_use_.end(), key);
-  host_bytes_ += slot->entry->plan().host_bytes();
-  while (by_use_.size() > 1 && OverLimits()) {
-    const auto oldest = slots_.find(*by_use_.front());
-    // A copy: threads that waited for it may still read the slot.
-    evicted.push_back(oldest->second->entry);
-    host_bytes_ -= evicted.back()->plan().host_bytes();
-    by_use_.pop_front();
-    slots_.erase(oldest);
-    ++stats_.evictions;
-  }
-  return Found{slot->entry, false};
+  if (!built.ok()) return built.status();
+  return Found{*std::move(built), false};
 }
 
 std::vector<std::shared_ptr<PlanEntry>> PlanCache::Entries() const {
   std::lock_guard lock(mutex_);
   std::vector<std::shared_ptr<PlanEntry>> entries;
   entries.reserve(by_use_.size());
-  for (const Signature* key : by_use_) entries.push_back(slots_.find(*key)->second->entry);
+  for (const Use& use : by_use_) entries.push_back(use.entry);
   return entries;
 }
 

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
 #include "engine/support/status_macros.h"
@@ -33,126 +34,185 @@ void StagingLease::Return() {
   entry_.reset();
 }
 
-PlanEntry::PlanEntry(Device& device, ByteBudget& budget, Plan plan)
-    : device_(device), budget_(budget), plan_(std::make_shared<const Plan>(std::move(plan))) {
+absl::Status StagingLease::WriteAlpha(std::span<const float> alpha_a) {
+  const WeightsVersion& weights = *set_->weights;
+  bool differs = !set_->alpha_written;
+  for (size_t g = 0; g < set_->alpha.size(); ++g) {
+    const float alpha = (alpha_a.empty() ? 1.0f : alpha_a[g]) * weights.alpha(g);
+    differs |= set_->alpha[g] != alpha;
+    set_->alpha[g] = alpha;
+  }
+  if (!differs) return absl::OkStatus();
+  set_->alpha_written = false;
+  const BlockRef& to = set_->operands.alpha;
+  TETRAD_RETURN_IF_ERROR(
+      entry_->device_.Write(to.allocation, to.offset, std::as_bytes(std::span(set_->alpha))));
+  set_->alpha_written = true;
+  return absl::OkStatus();
+}
+
+PlanEntry::PlanEntry(Device& device, Pool& pool, ByteBudget& budget, Plan plan)
+    : device_(device),
+      pool_(pool),
+      budget_(budget),
+      plan_(std::make_shared<const Plan>(std::move(plan))) {
   const Signature& signature = plan_->signature;
   const OperandLayout& layout = plan_->layout;
-  const auto place = [this](int64_t bytes) {
-    const BlockRef block{AllocationId::kNone, set_bytes_, bytes};
-    set_bytes_ += RoundUp(bytes, kOperandSpacing);
-    return block;
-  };
-  template_.a = place(layout.a_bytes);
-  template_.a_scales = place(layout.a_scale_bytes);
-  template_.c = place(layout.c_bytes);
-  template_.alpha = place(static_cast<int64_t>(signature.groups.size() * sizeof(float)));
-  template_.row_scale = place(signature.row_scale ? layout.rows * int64_t{sizeof(float)} : 0);
-  template_.m_values = place(layout.m_values * int64_t{sizeof(int32_t)});
+  for (const StagingForm which : {StagingForm::kInline, StagingForm::kBlocks}) {
+    Form& form = this->form(which);
+    Place(form, &OperandBlocks::alpha,
+          static_cast<int64_t>(signature.groups.size() * sizeof(float)));
+    Place(form, &OperandBlocks::row_scale,
+          signature.row_scale ? layout.rows * int64_t{sizeof(float)} : 0);
+    Place(form, &OperandBlocks::m_values, layout.m_values * int64_t{sizeof(int32_t)});
+    if (which == StagingForm::kBlocks) continue;
+    Place(form, &OperandBlocks::a, layout.a_bytes);
+    Place(form, &OperandBlocks::a_scales, layout.a_scale_bytes);
+    Place(form, &OperandBlocks::c, layout.c_bytes);
+  }
 }
 
 PlanEntry::~PlanEntry() { ReleaseIdle(); }
 
-absl::StatusOr<std::unique_ptr<StagingSet>> PlanEntry::MakeSet() {
+void PlanEntry::Place(Form& form, BlockRef OperandBlocks::*operand, int64_t bytes) {
+  form.places.*operand = {AllocationId::kNone, form.bytes, bytes};
+  form.bytes += RoundUp(bytes, kOperandSpacing);
+}
+
+absl::StatusOr<std::unique_ptr<StagingSet>> PlanEntry::MakeSet(StagingForm which) {
+  const Form& form = this->form(which);
   // No other set gives way for what can never fit, and no retry helps.
-  if (set_bytes_ > budget_.limit_bytes()) {
+  if (form.bytes > budget_.limit_bytes()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("staging_bytes: inline operands of this plan take ", set_bytes_,
+        absl::StrCat("staging_bytes: inline operands of this plan take ", form.bytes,
                      " bytes, the limit is ", budget_.limit_bytes()));
   }
-  if (!budget_.Take(set_bytes_)) {
+  auto set = std::make_unique<StagingSet>();
+  set->form = which;
+  set->alpha.resize(plan_->signature.groups.size());
+  if (!budget_.Take(form.bytes)) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "staging_bytes: ", set_bytes_, " bytes wanted, ",
+        "staging_bytes: ", form.bytes, " bytes wanted, ",
         budget_.limit_bytes() - budget_.used_bytes(), " of ", budget_.limit_bytes(), " left"));
   }
-  auto memory = device_.Allocate(set_bytes_);
-  if (!memory.ok()) {
-    budget_.Give(set_bytes_);
-    return memory.status();
-  }
-  auto set = std::make_unique<StagingSet>();
-  set->memory = *memory;
-  set->operands = template_;
-  for (BlockRef* block :
-       {&set->operands.a, &set->operands.a_scales, &set->operands.c, &set->operands.alpha,
-        &set->operands.row_scale, &set->operands.m_values}) {
-    block->allocation = memory->id;
+  absl::Cleanup give_back = [&] { budget_.Give(form.bytes); };
+  TETRAD_ASSIGN_OR_RETURN(set->memory, pool_.Allocate(form.bytes));
+  std::move(give_back).Cancel();
+  set->own = form.places;
+  for (BlockRef OperandBlocks::*operand :
+       {&OperandBlocks::a, &OperandBlocks::a_scales, &OperandBlocks::c, &OperandBlocks::alpha,
+        &OperandBlocks::row_scale, &OperandBlocks::m_values}) {
+    (set->own.*operand).allocation = set->memory.allocation;
+    (set->own.*operand).offset += set->memory.offset;
   }
   return set;
 }
 
-absl::Status PlanEntry::BindTo(StagingSet& set, std::shared_ptr<const WeightsVersion> weights) {
-  if (set.weights == weights) return absl::OkStatus();
-  if (set.binding != BindingId::kNone) {
-    TETRAD_CHECK(device_.Unbind(std::exchange(set.binding, BindingId::kNone)).ok());
-    set.weights.reset();
+absl::Status PlanEntry::BindTo(StagingSet& set, std::shared_ptr<const WeightsVersion> weights,
+                               const OperandBlocks* blocks) {
+  OperandBlocks wanted = set.own;
+  if (blocks != nullptr) {
+    for (BlockRef OperandBlocks::*operand :
+         {&OperandBlocks::a, &OperandBlocks::a_scales, &OperandBlocks::c, &OperandBlocks::row_scale,
+          &OperandBlocks::m_values}) {
+      if ((blocks->*operand).bytes > 0) wanted.*operand = blocks->*operand;
+    }
   }
-  set.operands.b = weights->codes();
-  set.operands.b_scales = weights->scales();
-  TETRAD_ASSIGN_OR_RETURN(set.binding, device_.Bind(plan_, set.operands));
+  wanted.b = weights->codes();
+  wanted.b_scales = weights->scales();
+  if (set.binding == BindingId::kNone) {
+    TETRAD_ASSIGN_OR_RETURN(set.binding, device_.Bind(plan_, wanted));
+  } else if (set.operands != wanted) {
+    TETRAD_RETURN_IF_ERROR(device_.Rebind(set.binding, wanted));
+  }
+  set.operands = wanted;
   set.weights = std::move(weights);
   return absl::OkStatus();
 }
 
-absl::StatusOr<StagingLease> PlanEntry::CheckOut(std::shared_ptr<const WeightsVersion> weights) {
-  std::unique_ptr<StagingSet> set;
-  {
-    std::lock_guard lock(mutex_);
-    // A set already bound to these weights saves a binding.
-    for (auto it = idle_.rbegin(); it != idle_.rend() && set == nullptr; ++it) {
-      if ((*it)->weights == weights) {
-        set = std::move(*it);
-        idle_.erase(std::next(it).base());
-        break;
-      }
-    }
-    if (set == nullptr && !idle_.empty()) {
-      set = std::move(idle_.back());
-      idle_.pop_back();
-    }
-  }
+std::unique_ptr<StagingSet> PlanEntry::TakeIdle(
+    StagingForm which, const OperandBlocks* blocks,
+    const std::shared_ptr<const WeightsVersion>& weights) {
+  const auto fits = [&](const StagingSet& set) {
+    return set.weights == weights &&
+           (blocks == nullptr || (set.operands.a == blocks->a && set.operands.c == blocks->c));
+  };
+  // A set that is bound already as it should be saves a binding; it is not
+  // worth a long search.
+  constexpr int kLookAt = 8;
+  std::lock_guard lock(mutex_);
+  std::unique_ptr<StagingSet>* place = &form(which).idle;
+  for (int i = 0; i < kLookAt && *place != nullptr && !fits(**place); ++i) place = &(*place)->next;
+  if (*place == nullptr || !fits(**place)) place = &form(which).idle;
+  std::unique_ptr<StagingSet> set = std::move(*place);
+  if (set != nullptr) *place = std::move(set->next);
+  return set;
+}
+
+absl::StatusOr<StagingLease> PlanEntry::CheckOut(std::shared_ptr<const WeightsVersion> weights,
+                                                 const OperandBlocks* blocks) {
+  const StagingForm which = blocks == nullptr ? StagingForm::kInline : StagingForm::kBlocks;
+  std::unique_ptr<StagingSet> set = TakeIdle(which, blocks, weights);
   if (set == nullptr) {
-    TETRAD_ASSIGN_OR_RETURN(set, MakeSet());
+    TETRAD_ASSIGN_OR_RETURN(set, MakeSet(which));
   }
-  if (absl::Status status = BindTo(*set, std::move(weights)); !status.ok()) {
-    FreeSet(*set);
-    return status;
-  }
-  return StagingLease(shared_from_this(), std::move(set));
+  // From here on the lease gives it back, whatever happens.
+  StagingLease lease(shared_from_this(), std::move(set));
+  TETRAD_RETURN_IF_ERROR(BindTo(*lease.set_, std::move(weights), blocks));
+  return lease;
 }
 
 void PlanEntry::Return(std::unique_ptr<StagingSet> set) {
-  std::shared_ptr<const WeightsVersion> retired;  // freed after the lock is gone
   std::lock_guard lock(mutex_);
-  retired = TakeIfRetired(*set);
-  idle_.push_back(std::move(set));
+  DropIfRetired(*set);
+  std::unique_ptr<StagingSet>& idle = form(set->form).idle;
+  set->next = std::move(idle);
+  idle = std::move(set);
 }
 
-std::shared_ptr<const WeightsVersion> PlanEntry::TakeIfRetired(StagingSet& set) {
-  if (set.weights == nullptr || !set.weights->retired()) return nullptr;
-  TETRAD_CHECK(device_.Unbind(std::exchange(set.binding, BindingId::kNone)).ok());
-  return std::exchange(set.weights, nullptr);
+void PlanEntry::Unbind(StagingSet& set) {
+  if (set.binding == BindingId::kNone) return;
+  const absl::Status unbound = device_.Unbind(std::exchange(set.binding, BindingId::kNone));
+  // Of a lost device nothing is known, and nothing is used again.
+  TETRAD_CHECK(unbound.ok() || pool_.abandoned());
+}
+
+void PlanEntry::DropIfRetired(StagingSet& set) {
+  if (set.weights == nullptr || !set.weights->retired()) return;
+  Unbind(set);
+  set.weights.reset();
 }
 
 int64_t PlanEntry::ReleaseIdle() {
-  std::vector<std::unique_ptr<StagingSet>> idle;
-  {
-    std::lock_guard lock(mutex_);
-    idle.swap(idle_);
+  int64_t bytes = 0;
+  for (Form& form : forms_) {
+    std::unique_ptr<StagingSet> idle;
+    {
+      std::lock_guard lock(mutex_);
+      idle = std::move(form.idle);
+    }
+    while (idle != nullptr) {
+      bytes += form.bytes;
+      FreeSet(*idle);
+      idle = std::move(idle->next);
+    }
   }
-  for (const auto& set : idle) FreeSet(*set);
-  return static_cast<int64_t>(idle.size()) * set_bytes_;
+  return bytes;
 }
 
 void PlanEntry::ReleaseStaleWeights() {
-  std::vector<std::shared_ptr<const WeightsVersion>> retired;  // freed after the lock is gone
   std::lock_guard lock(mutex_);
-  for (const auto& set : idle_) retired.push_back(TakeIfRetired(*set));
+  for (const Form& form : forms_) {
+    for (StagingSet* set = form.idle.get(); set != nullptr; set = set->next.get()) {
+      DropIfRetired(*set);
+    }
+  }
 }
 
 void PlanEntry::FreeSet(StagingSet& set) {
-  if (set.binding != BindingId::kNone) TETRAD_CHECK(device_.Unbind(set.binding).ok());
-  TETRAD_CHECK(device_.Free(set.memory.id).ok());
-  budget_.Give(set_bytes_);
+  Unbind(set);
+  pool_.Free(set.memory);
+  budget_.Give(form(set.form).bytes);
 }
 
 }  // namespace tetrad

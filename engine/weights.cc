@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
 #include "engine/scale_check.h"
@@ -120,8 +121,8 @@ absl::Status ValidateWeightsSpec(const WeightsSpec& spec) {
   return CheckFactors("input_scale", spec.input_scale, spec.groups.size());
 }
 
-WeightsVersion::WeightsVersion(Device& device, WeightsSpec spec, int64_t version, Allocation memory)
-    : device_(device),
+WeightsVersion::WeightsVersion(Pool& pool, WeightsSpec spec, int64_t version, Allocation memory)
+    : pool_(pool),
       spec_(std::move(spec)),
       version_(version),
       memory_(memory),
@@ -131,7 +132,7 @@ WeightsVersion::WeightsVersion(Device& device, WeightsSpec spec, int64_t version
 
 WeightsVersion::~WeightsVersion() {
   // Every binding over this memory held the version, so nothing uses it now.
-  TETRAD_CHECK(device_.Free(memory_.id).ok());
+  pool_.FreeWhole(memory_.id);
 }
 
 std::string WeightsVersion::reference() const { return absl::StrCat(spec_.name, "@", version_); }
@@ -156,8 +157,13 @@ struct WeightsRegistry::Name {
   bool empty() const { return sealed == nullptr && pending.empty(); }
 };
 
-WeightsRegistry::WeightsRegistry(Device& device, Limits limits, std::function<void()> on_retired)
-    : device_(device), limits_(limits), on_retired_(std::move(on_retired)) {}
+WeightsRegistry::WeightsRegistry(Device& device, Pool& pool, Reclaimer& reclaimer, Limits limits,
+                                 std::function<void()> on_retired)
+    : device_(device),
+      pool_(pool),
+      reclaimer_(reclaimer),
+      limits_(limits),
+      on_retired_(std::move(on_retired)) {}
 WeightsRegistry::~WeightsRegistry() = default;
 
 absl::StatusOr<int64_t> WeightsRegistry::Begin(WeightsSpec spec) {
@@ -175,18 +181,39 @@ absl::StatusOr<int64_t> WeightsRegistry::Begin(WeightsSpec spec) {
     }
     ++versions_held_;  // reserved before the slow allocation
   }
-  const int64_t bytes = RoundUp(TotalCodeBytes(spec), kOperandSpacing) + TotalScaleBytes(spec);
-  auto memory = device_.Allocate(bytes);
-  std::lock_guard lock(mutex_);
-  if (!memory.ok()) {
+  absl::Cleanup give_back = [this] {
+    std::lock_guard lock(mutex_);
     --versions_held_;
-    return memory.status();
-  }
-  const int64_t version = ++last_version_;
+  };
+  const int64_t bytes = RoundUp(TotalCodeBytes(spec), kOperandSpacing) + TotalScaleBytes(spec);
   const std::string name = spec.name;
-  names_[name].pending[version] = std::make_shared<Pending>(
-      std::make_shared<WeightsVersion>(device_, std::move(spec), version, *memory));
+  TETRAD_ASSIGN_OR_RETURN(const std::shared_ptr<WeightsVersion> weights,
+                          Make(std::move(spec), bytes));
+  const int64_t version = weights->version();
+  // Made here, so that under the lock nothing can fail half done.
+  std::map<int64_t, std::shared_ptr<Pending>> pending;
+  pending.emplace(version, std::make_shared<Pending>(weights));
+  std::map<std::string, Name, std::less<>> names;
+  names.try_emplace(name);
+  std::lock_guard lock(mutex_);
+  names_.merge(names);
+  names_.find(name)->second.pending.merge(pending);
+  std::move(give_back).Cancel();
   return version;
+}
+
+absl::StatusOr<std::shared_ptr<WeightsVersion>> WeightsRegistry::Make(WeightsSpec spec,
+                                                                      int64_t bytes) {
+  TETRAD_ASSIGN_OR_RETURN(const Allocation memory, pool_.AllocateWhole(bytes));
+  absl::Cleanup free = [&] { pool_.FreeWhole(memory.id); };
+  int64_t version;
+  {
+    std::lock_guard lock(mutex_);
+    version = ++last_version_;
+  }
+  auto weights = std::make_unique<WeightsVersion>(pool_, std::move(spec), version, memory);
+  std::move(free).Cancel();
+  return reclaimer_.Own(std::move(weights));
 }
 
 absl::StatusOr<std::shared_ptr<WeightsRegistry::Pending>> WeightsRegistry::FindPending(

@@ -11,7 +11,7 @@
 // replacement must have the shapes and scale layout of what it replaces.
 //
 // Thread-safe. A WeightsVersion handed out stays valid while it is held; its
-// memory returns to the device with the last holder.
+// memory returns to the device some time after its last holder let go.
 #pragma once
 
 #include <atomic>
@@ -28,6 +28,8 @@
 #include "absl/status/statusor.h"
 
 #include "engine/device.h"
+#include "engine/pool.h"
+#include "engine/reclaimer.h"
 
 namespace tetrad {
 
@@ -58,9 +60,9 @@ struct WeightsInfo {
 };
 
 // One version in device memory. Codes and scales are the groups concatenated.
-class WeightsVersion {
+class WeightsVersion : public Reclaimable {
  public:
-  WeightsVersion(Device& device, WeightsSpec spec, int64_t version, Allocation memory);
+  WeightsVersion(Pool& pool, WeightsSpec spec, int64_t version, Allocation memory);
   ~WeightsVersion();
   WeightsVersion(const WeightsVersion&) = delete;
 
@@ -76,7 +78,7 @@ class WeightsVersion {
 
  private:
   friend class WeightsRegistry;
-  Device& device_;
+  Pool& pool_;
   const WeightsSpec spec_;
   const int64_t version_;
   const Allocation memory_;
@@ -95,7 +97,9 @@ class WeightsRegistry {
   };
   // `on_retired` is called, without locks held, after a version was replaced or
   // dropped: caches can let go of it.
-  WeightsRegistry(Device& device, Limits limits, std::function<void()> on_retired);
+  // What `reclaimer` owns of it must be gone before the pool is.
+  WeightsRegistry(Device& device, Pool& pool, Reclaimer& reclaimer, Limits limits,
+                  std::function<void()> on_retired);
   ~WeightsRegistry();
 
   // Reserves the next version of spec.name and zeroed memory for it.
@@ -126,6 +130,8 @@ class WeightsRegistry {
  private:
   struct Pending;
   struct Name;
+  // A version with memory of its own, that no name leads to yet.
+  absl::StatusOr<std::shared_ptr<WeightsVersion>> Make(WeightsSpec spec, int64_t bytes);
   absl::StatusOr<std::shared_ptr<Pending>> FindPending(std::string_view name,
                                                        int64_t version) const;
   // Makes the version the sealed one of its name; true if it replaced another.
@@ -133,6 +139,8 @@ class WeightsRegistry {
   absl::StatusOr<bool> Publish(Pending& pending);
 
   Device& device_;
+  Pool& pool_;
+  Reclaimer& reclaimer_;
   const Limits limits_;
   const std::function<void()> on_retired_;
   mutable std::mutex mutex_;

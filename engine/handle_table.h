@@ -1,0 +1,224 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// HandleTable: what clients hold of one kind (blocks, plan handles), by name.
+//
+// An entry belongs to a client and, unless its lease is kNone, to a lease with
+// which it goes (RemoveLease). An entry without a lease goes when it was not
+// used for the idle time (RemoveIdle). Bounded by number and bytes, over all
+// and for each client: RESOURCE_EXHAUSTED names the limit.
+//
+// T is cheap to copy and to let go of under a lock: a shared pointer whose
+// object a Reclaimer owns, or a small one. Thread-safe. Find() allocates
+// nothing; an Add() that lacks memory throws and adds nothing.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <list>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+#include "engine/handle_name.h"
+#include "engine/leases.h"
+#include "engine/support/instant.h"
+#include "engine/support/status_macros.h"
+
+namespace tetrad {
+
+template <typename T>
+class HandleTable {
+ public:
+  struct Limits {
+    const char* field = "";  // what the limits are called in messages
+    int64_t entries = INT64_MAX;
+    int64_t bytes = INT64_MAX;
+    int64_t client_entries = INT64_MAX;
+    int64_t client_bytes = INT64_MAX;
+    int64_t idle_ns = kNever;
+  };
+  HandleTable(HandleNames names, const Limits& limits)
+      : names_(std::move(names)), limits_(limits) {}
+
+  struct Holder {
+    std::string_view client;
+    LeaseNumber lease = LeaseNumber::kNone;
+  };
+  // What Add() of so many bytes would say now.
+  absl::Status Admissible(std::string_view client, int64_t bytes) const {
+    std::lock_guard lock(mutex_);
+    return AdmissibleLocked(client, bytes);
+  }
+  absl::StatusOr<std::string> Add(const Holder& holder, int64_t bytes, T value, Instant now) {
+    Entry entry{std::string(holder.client),
+                holder.lease,
+                HandleNames::DrawSecret(),
+                bytes,
+                now,
+                std::move(value),
+                {},
+                false};
+    std::lock_guard lock(mutex_);
+    TETRAD_RETURN_IF_ERROR(AdmissibleLocked(holder.client, bytes));
+    const HandleNames::Parts parts{++last_, entry.secret};
+    std::string name = names_.Make(parts);
+    entries_.emplace(parts.number, std::move(entry));
+    // Each step may throw for lack of memory; then nothing was added.
+    absl::Cleanup undo = [&] { Unlink(parts.number); };
+    Entry& added = entries_.find(parts.number)->second;
+    if (added.lease == LeaseNumber::kNone) {
+      added.place = by_use_.insert(by_use_.end(), parts.number);
+      added.linked = true;
+    } else {
+      by_lease_[added.lease].insert(parts.number);
+    }
+    Use& use = clients_[added.client];
+    std::move(undo).Cancel();
+    ++use.entries;
+    use.bytes += bytes;
+    bytes_ += bytes;
+    return name;
+  }
+
+  absl::StatusOr<T> Find(std::string_view client, std::string_view name, Instant now) {
+    TETRAD_ASSIGN_OR_RETURN(const HandleNames::Parts parts, names_.Parse(name));
+    std::lock_guard lock(mutex_);
+    TETRAD_ASSIGN_OR_RETURN(Entry* const entry, FindLocked(client, parts));
+    entry->used = now;
+    if (entry->linked) by_use_.splice(by_use_.end(), by_use_, entry->place);
+    return entry->value;
+  }
+
+  absl::StatusOr<T> Remove(std::string_view client, std::string_view name) {
+    TETRAD_ASSIGN_OR_RETURN(const HandleNames::Parts parts, names_.Parse(name));
+    std::lock_guard lock(mutex_);
+    TETRAD_RETURN_IF_ERROR(FindLocked(client, parts).status());
+    return Erase(parts.number);
+  }
+
+  // All that belongs to the lease. Allocates nothing.
+  void RemoveLease(LeaseNumber lease) {
+    std::lock_guard lock(mutex_);
+    for (;;) {
+      const auto at = by_lease_.find(lease);
+      if (at == by_lease_.end()) return;
+      Erase(*at->second.begin());  // the last one takes the set with it
+    }
+  }
+
+  // Removes what has no lease and was not used for the idle time; returns when
+  // the next may go, kNever if there is none.
+  Instant RemoveIdle(Instant now) {
+    std::lock_guard lock(mutex_);
+    while (!by_use_.empty()) {
+      const uint64_t oldest = by_use_.front();
+      const Instant due = After(entries_.find(oldest)->second.used, limits_.idle_ns);
+      if (due > now) return due;
+      Erase(oldest);
+    }
+    return kNever;
+  }
+
+  // Name and value of what the lease has, oldest first.
+  std::vector<std::pair<std::string, T>> List(LeaseNumber lease) const {
+    std::vector<std::pair<std::string, T>> list;
+    std::lock_guard lock(mutex_);
+    const auto at = by_lease_.find(lease);
+    if (at == by_lease_.end()) return list;
+    std::vector<uint64_t> numbers(at->second.begin(), at->second.end());
+    std::sort(numbers.begin(), numbers.end());
+    for (const uint64_t number : numbers) {
+      const Entry& entry = entries_.find(number)->second;
+      list.emplace_back(names_.Make({number, entry.secret}), entry.value);
+    }
+    return list;
+  }
+
+  int64_t size() const {
+    std::lock_guard lock(mutex_);
+    return static_cast<int64_t>(entries_.size());
+  }
+
+ private:
+  struct Entry {
+    std::string client;
+    LeaseNumber lease = LeaseNumber::kNone;
+    uint64_t secret = 0;
+    int64_t bytes = 0;
+    Instant used = 0;
+    T value;
+    std::list<uint64_t>::iterator place;  // in by_use_, if linked
+    bool linked = false;                  // only without a lease
+  };
+  struct Use {
+    int64_t entries = 0;
+    int64_t bytes = 0;
+  };
+
+  absl::Status AdmissibleLocked(std::string_view client, int64_t bytes) const {
+    const auto at = clients_.find(client);
+    const Use own = at == clients_.end() ? Use{} : at->second;
+    const auto check = [&](const char* whose, int64_t have, int64_t want, int64_t limit,
+                           const char* unit) -> absl::Status {
+      if (want <= limit - have) return absl::OkStatus();
+      return absl::ResourceExhaustedError(absl::StrCat(limits_.field, ": ", want, unit, " wanted, ",
+                                                       have, " of ", limit, whose,
+                                                       " are held; free some"));
+    };
+    const int64_t entries = static_cast<int64_t>(entries_.size());
+    TETRAD_RETURN_IF_ERROR(check("", entries, 1, limits_.entries, ""));
+    TETRAD_RETURN_IF_ERROR(check("", bytes_, bytes, limits_.bytes, " bytes"));
+    TETRAD_RETURN_IF_ERROR(check(" for one client", own.entries, 1, limits_.client_entries, ""));
+    return check(" for one client", own.bytes, bytes, limits_.client_bytes, " bytes");
+  }
+
+  absl::StatusOr<Entry*> FindLocked(std::string_view client, HandleNames::Parts parts) {
+    const auto at = entries_.find(parts.number);
+    if (at == entries_.end() || at->second.secret != parts.secret) return names_.Stale();
+    if (at->second.client != client) return names_.NotYours();
+    return &at->second;
+  }
+
+  // Out of all but the clients' sums.
+  void Unlink(uint64_t number) {
+    const auto at = entries_.find(number);
+    if (at->second.linked) by_use_.erase(at->second.place);
+    if (const auto lease = by_lease_.find(at->second.lease); lease != by_lease_.end()) {
+      lease->second.erase(number);
+      if (lease->second.empty()) by_lease_.erase(lease);
+    }
+    entries_.erase(at);
+  }
+
+  T Erase(uint64_t number) {
+    Entry& entry = entries_.find(number)->second;
+    T value = std::move(entry.value);
+    const auto use = clients_.find(entry.client);
+    use->second.bytes -= entry.bytes;
+    bytes_ -= entry.bytes;
+    if (--use->second.entries == 0) clients_.erase(use);
+    Unlink(number);
+    return value;
+  }
+
+  const HandleNames names_;
+  const Limits limits_;
+  mutable std::mutex mutex_;  // guards all below
+  absl::flat_hash_map<uint64_t, Entry> entries_;
+  absl::flat_hash_map<std::string, Use> clients_;  // of entries_
+  absl::flat_hash_map<LeaseNumber, absl::flat_hash_set<uint64_t>> by_lease_;
+  std::list<uint64_t> by_use_;  // without a lease, least recent first
+  int64_t bytes_ = 0;           // of entries_
+  uint64_t last_ = 0;
+};
+
+}  // namespace tetrad

@@ -1,0 +1,38 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/reclaimer.h"
+
+namespace tetrad {
+
+void Reclaimer::Queue(Reclaimable* object) {
+  {
+    std::lock_guard lock(mutex_);
+    object->next_ = first_;
+    first_ = object;
+    ++queued_;
+  }
+  wake_();
+}
+
+int64_t Reclaimer::Step() {
+  Reclaimable* object;
+  int64_t count;
+  {
+    std::lock_guard lock(mutex_);
+    object = std::exchange(first_, nullptr);
+    count = std::exchange(queued_, 0);
+  }
+  while (object != nullptr) {
+    Reclaimable* const next = object->next_;
+    object->destroy_(object);
+    object = next;
+  }
+  return count;
+}
+
+int64_t Reclaimer::queued() const {
+  std::lock_guard lock(mutex_);
+  return queued_;
+}
+
+}  // namespace tetrad
