@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "engine/steady_clock.h"
 #include "engine/support/status_macros.h"
 #include "server/call.h"
 #include "server/codec.h"
@@ -68,7 +69,7 @@ absl::Status Execution::Hand(ExecutionId* id) {
   DecodedExecute decoded;
   TETRAD_RETURN_IF_ERROR(Decode(*request_, decoded));
   decoded.request.client = client_;
-  decoded.request.deadline = deadline_;
+  decoded.request.deadline = SteadyInstant(deadline_);
   *id = service_.engine.Execute(
       decoded.request, [link = link_](Result result) { Completed(link, std::move(result)); });
   return absl::OkStatus();

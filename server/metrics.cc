@@ -276,8 +276,8 @@ std::vector<MetricFamily> Metrics::Collect(const Levels& levels, const DeviceLim
       {"tetrad_blocks", "Blocks of clients.", MetricType::Gauge, number(engine.blocks)},
       {"tetrad_block_bytes", "Device memory of clients' blocks, freed ones still in use included.",
        MetricType::Gauge, number(engine.block_bytes)},
-      {"tetrad_reclaim_bytes", "Device memory freed and not yet returned to the pool.",
-       MetricType::Gauge, number(engine.reclaim_bytes)},
+      {"tetrad_reclaimable", "What was let go of and whose device memory is not back yet.",
+       MetricType::Gauge, number(engine.reclaimable)},
   };
   for (const Level& level : kLevels) {
     families.push_back(
@@ -290,7 +290,8 @@ std::vector<MetricFamily> Metrics::Collect(const Levels& levels, const DeviceLim
                               MetricType::Gauge, "state",
                               {{"block", engine.pool.block_bytes},
                                {"whole", engine.pool.whole_bytes},
-                               {"free", engine.pool.free_bytes}}));
+                               {"free", engine.pool.free_bytes},
+                               {"unreturned", engine.pool.unreturned_bytes}}));
   families.push_back(Labelled("tetrad_leases", "Leases, by whether their client is attached.",
                               MetricType::Gauge, "state",
                               {{"attached", engine.leases.leases - engine.leases.detached},
