@@ -291,12 +291,17 @@ void Engine::Impl::OnDone(Launch* launch) {
   if (launch->outcome == LaunchOutcome::kDeviceLost) engine.pool_.Abandon();
   const Timings timings{launch->launching - launch->submitted, launch->launched - launch->launching,
                         launch->device_ns, launch->completed - launch->submitted};
-  absl::StatusOr<Executed> result = OutcomeStatus(*launch, execution.staging.plan().signature);
-  if (result.status().ok()) result = Executed(std::move(execution.staging), timings);
+  absl::Status status = OutcomeStatus(*launch, execution.staging.plan().signature);
+  Executed executed;
+  if (status.ok()) executed = Executed(std::move(execution.staging), timings);
   Done done = std::move(execution.done);
   // All is back before the client hears, who may ask again.
   engine.slots_.Put(execution);
-  done(std::move(result));
+  if (status.ok()) {
+    done(std::move(executed));
+  } else {
+    done(std::move(status));
+  }
 }
 
 void Engine::Impl::EndLease(LeaseNumber number) {

@@ -187,6 +187,7 @@ class Engine {
   class Impl;
   explicit Engine(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
+  std::unique_ptr<EngineThreads> threads_;  // null if stepped; stops before the rest goes
 };
 
 }  // namespace tetrad

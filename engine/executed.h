@@ -20,6 +20,7 @@ namespace tetrad {
 // the engine is.
 class Executed {
  public:
+  Executed() = default;  // of nothing, to be assigned to
   Executed(StagingLease staging, Timings timings);
   // Of the output to copy: 0 where it was asked for in a block.
   int64_t output_bytes() const;

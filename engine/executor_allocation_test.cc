@@ -12,7 +12,8 @@
 
 #include "engine/cpu_device.h"
 #include "engine/executor.h"
-#include "engine/executor_thread.h"
+#include "engine/steady_clock.h"
+#include "engine/support/doorbell.h"
 
 namespace {
 std::atomic<int64_t> allocations{0};
@@ -79,7 +80,7 @@ TEST(ExecutorAllocationTest, SteadyStateAllocatesNothing) {
         *CpuDevice::Create({.threads = 2, .memory_bytes = 1 << 24, .measure_rates = false},
                            [doorbell] { doorbell->Ring(); });
     const Bound bound = Bind(*device, source);
-    Executor executor(*device, 16, &SteadyNow);
+    Executor executor(*device, {.queue_depth = 16}, &SteadyNow);
     std::atomic<int> ended{0};
     Launch launches[8];
     const auto round = [&](int count) {

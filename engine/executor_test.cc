@@ -24,6 +24,7 @@ class ScriptedDevice final : public Device {
   std::deque<uint64_t> running;  // tickets, in order of launch
   std::vector<BindingId> launched;
   absl::Status refuse;  // answer of Launch()
+  absl::Status state;   // answer of health()
 
   void Complete(size_t index, Completion completion = {}) {
     completion.ticket = running[index];
@@ -45,6 +46,8 @@ class ScriptedDevice final : public Device {
     return count;
   }
 
+  absl::Status health() const override { return state; }
+
   // The executor uses nothing else of a device.
   MemoryUse memory_use() const override { return {}; }
   absl::StatusOr<Allocation> Allocate(int64_t) override { return Unused(); }
@@ -62,6 +65,7 @@ class ScriptedDevice final : public Device {
   absl::StatusOr<BindingId> Bind(std::shared_ptr<const Plan>, const OperandBlocks&) override {
     return Unused();
   }
+  absl::Status Rebind(BindingId, const OperandBlocks&) override { return Unused(); }
   absl::Status Unbind(BindingId) override { return Unused(); }
 
  private:
@@ -94,7 +98,7 @@ class ExecutorTest : public ::testing::Test {
   }
 
   ScriptedDevice device_{2};
-  Executor executor_{device_, 3, &TestClock};
+  Executor executor_{device_, {.queue_depth = 3, .launch_timeout_ns = 100'000}, &TestClock};
   uint64_t bindings_ = 0;
 };
 
@@ -104,7 +108,7 @@ TEST_F(ExecutorTest, LaunchesInOrderAndReportsTimes) {
   clock_now = 1010;
   ASSERT_TRUE(Submit(b).ok());
   clock_now = 1020;
-  EXPECT_EQ(executor_.Step(), kNever);
+  EXPECT_EQ(executor_.Step(), 1020 + 100'000);  // when the device counts as lost
   EXPECT_EQ(device_.launched, (std::vector<BindingId>{a.launch.binding, b.launch.binding}));
   device_.Complete(0, {.error_word = 2, .device_ns = 7});
   clock_now = 1050;
@@ -157,7 +161,7 @@ TEST_F(ExecutorTest, DeadlinesEndQueuedLaunchesAndVoidLateResults) {
   EXPECT_EQ(executor_.Step(), 2000);
   EXPECT_EQ(late.launch.outcome, LaunchOutcome::kDeadlineExceeded);
   clock_now = 2000;
-  EXPECT_EQ(executor_.Step(), kNever);
+  EXPECT_EQ(executor_.Step(), 1000 + 100'000);
   EXPECT_EQ(queued.ended, 1);
   EXPECT_EQ(queued.launch.outcome, LaunchOutcome::kDeadlineExceeded);
   clock_now = 3000;
@@ -241,6 +245,97 @@ TEST_F(ExecutorTest, CloseEndsQueuedAndWaitsForTheDevice) {
   EXPECT_EQ(running[0].launch.outcome, LaunchOutcome::kDone);
 }
 
+TEST_F(ExecutorTest, ALostDeviceEndsEverythingTypedAndTakesNothingMore) {
+  Tracked running[2], queued, after;
+  ASSERT_TRUE(Submit(running[0]).ok());
+  ASSERT_TRUE(Submit(running[1]).ok());
+  executor_.Step();
+  ASSERT_TRUE(Submit(queued, Priority::kLow, 5000).ok());
+  EXPECT_TRUE(executor_.lost().ok());
+  device_.state = absl::InternalError("illegal address");
+  EXPECT_EQ(executor_.Step(), kNever);
+  for (const Tracked* t : {&running[0], &running[1], &queued}) {
+    EXPECT_EQ(t->ended, 1);
+    EXPECT_EQ(t->launch.outcome, LaunchOutcome::kDeviceLost);
+  }
+  EXPECT_EQ(executor_.lost(), device_.state);
+  EXPECT_TRUE(absl::IsUnavailable(Submit(after)));
+  EXPECT_TRUE(executor_.idle());
+  device_.Complete(0);  // too late: its launch has ended
+  executor_.Step();
+  EXPECT_EQ(running[0].ended, 1);
+}
+
+TEST_F(ExecutorTest, ACompletionThatNeverComesMeansALostDevice) {
+  Tracked first, second;
+  ASSERT_TRUE(Submit(first).ok());
+  executor_.Step();
+  clock_now += 60'000;
+  ASSERT_TRUE(Submit(second).ok());
+  executor_.Step();
+  clock_now += 39'999;
+  EXPECT_EQ(executor_.Step(), clock_now + 1);
+  EXPECT_EQ(first.ended, 0);
+  ++clock_now;
+  executor_.Step();
+  EXPECT_EQ(first.launch.outcome, LaunchOutcome::kDeviceLost);
+  EXPECT_EQ(second.launch.outcome, LaunchOutcome::kDeviceLost);
+  EXPECT_TRUE(absl::IsInternal(executor_.lost()));
+  EXPECT_TRUE(absl::IsUnavailable(executor_.Admissible()));
+}
+
+TEST_F(ExecutorTest, ALaunchThatALostDeviceRefusedEndsAsLost) {
+  Tracked t;
+  device_.refuse = absl::InternalError("illegal address");
+  ASSERT_TRUE(Submit(t).ok());
+  executor_.Step();  // refused by a device that is well otherwise
+  EXPECT_EQ(t.launch.outcome, LaunchOutcome::kRefused);
+  Tracked u;
+  ASSERT_TRUE(Submit(u).ok());
+  device_.state = device_.refuse;
+  executor_.Step();
+  EXPECT_EQ(u.launch.outcome, LaunchOutcome::kDeviceLost);
+}
+
+// What waits in the executor can still be overtaken; what the device has cannot.
+TEST(ExecutorRunAheadTest, LongLaunchesWaitWhereTheyCanBeOvertaken) {
+  clock_now = 0;
+  ScriptedDevice device(8);
+  Executor executor(device, {.queue_depth = 16, .run_ahead_ns = 1000}, &TestClock);
+  Tracked t[10];
+  const auto submit = [&](int i, int64_t predicted, Priority priority) {
+    t[i].launch.binding = static_cast<BindingId>(i + 1);
+    t[i].launch.predicted_ns = predicted;
+    t[i].launch.priority = priority;
+    t[i].launch.done = &CountEnd;
+    t[i].launch.context = &t[i];
+    ASSERT_TRUE(executor.Submit(&t[i].launch).ok());
+  };
+  for (int i = 0; i < 4; ++i) submit(i, 700, Priority::kNormal);
+  executor.Step();
+  EXPECT_EQ(device.running.size(), 2u);  // one runs, one waits
+  submit(4, 700, Priority::kHigh);
+  device.Complete(0);
+  executor.Step();
+  EXPECT_EQ(device.launched.back(), t[4].launch.binding);
+  // Short ones fill the time ahead, up to the device's own limit.
+  for (int i = 0; i < 3; ++i) {
+    device.Complete(0);
+    executor.Step();
+  }
+  device.Complete(0);
+  executor.Step();
+  ASSERT_TRUE(executor.idle());
+  for (int i = 5; i < 10; ++i) submit(i, 250, Priority::kNormal);
+  executor.Step();
+  EXPECT_EQ(device.running.size(), 4u);
+  while (!executor.idle()) {
+    while (!device.running.empty()) device.Complete(0);
+    executor.Step();
+  }
+  for (const Tracked& one : t) EXPECT_EQ(one.ended, 1);
+}
+
 // Random interleavings of every event: each accepted launch ends exactly once,
 // a cancelled or late one never as done, and nothing is left over.
 TEST(ExecutorRandomTest, EveryLaunchEndsOnceWhateverTheOrder) {
@@ -249,7 +344,7 @@ TEST(ExecutorRandomTest, EveryLaunchEndsOnceWhateverTheOrder) {
     std::mt19937_64 random(seed);
     clock_now = 0;
     ScriptedDevice device(1 + static_cast<int32_t>(random() % 4));
-    Executor executor(device, 5, &TestClock);
+    Executor executor(device, {.queue_depth = 5}, &TestClock);
     std::deque<Tracked> all;
     std::vector<Tracked*> accepted;
     std::vector<bool> cancelled;

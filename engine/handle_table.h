@@ -15,7 +15,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <list>
+#include <map>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -214,7 +216,7 @@ class HandleTable {
   const Limits limits_;
   mutable std::mutex mutex_;  // guards all below
   absl::flat_hash_map<uint64_t, Entry> entries_;
-  absl::flat_hash_map<std::string, Use> clients_;  // of entries_
+  std::map<std::string, Use, std::less<>> clients_;  // of entries_
   absl::flat_hash_map<LeaseNumber, absl::flat_hash_set<uint64_t>> by_lease_;
   std::list<uint64_t> by_use_;  // without a lease, least recent first
   int64_t bytes_ = 0;           // of entries_

@@ -39,7 +39,13 @@ absl::StatusOr<PlanCache::Found> PlanCache::Finish(
     const PlanKey& key, absl::StatusOr<std::shared_ptr<PlanEntry>> built) {
   std::list<Use> evicted;  // destroyed after the lock is gone
   Asker* waiting = nullptr;
-  absl::StatusOr<Found> others = built.status();
+  absl::StatusOr<Found> others = Found{};
+  if (built.ok()) {
+    others->entry = *built;
+    others->cached = true;
+  } else {
+    others = built.status();
+  }
   {
     std::lock_guard lock(mutex_);
     const auto at = slots_.find(key);
@@ -47,7 +53,6 @@ absl::StatusOr<PlanCache::Found> PlanCache::Finish(
     Slot& slot = at->second;
     waiting = std::exchange(slot.waiting, nullptr);
     if (built.ok()) {
-      others = Found{*built, true};
       slot.use->entry = *built;
       slot.built = true;
       by_use_.splice(by_use_.end(), building_, slot.use);

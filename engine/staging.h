@@ -71,6 +71,7 @@ class StagingLease {
   absl::Status WriteAlpha(std::span<const float> alpha_a);
 
  private:
+  friend class PlanEntry;
   void Return();
   std::shared_ptr<PlanEntry> entry_;
   std::unique_ptr<StagingSet> set_;

@@ -22,7 +22,9 @@ class WeightsTest : public ::testing::Test {
   WeightsTest()
       : device_(*CpuDevice::Create({.threads = 1, .memory_bytes = 1 << 20, .measure_rates = false},
                                    [] {})),
-        registry_(*device_, {.max_versions = 4, .max_pieces = 3}, [this] { ++retired_; }) {}
+        pool_(Pool::From(*device_), {}),
+        registry_(*device_, pool_, reclaimer_, {.max_versions = 4, .max_pieces = 3},
+                  [this] { ++retired_; }) {}
 
   static WeightsSpec Spec(const std::string& name,
                           std::vector<GroupDims> groups = {{6, 64}, {5, 32}}) {
@@ -55,6 +57,8 @@ class WeightsTest : public ::testing::Test {
 
   std::unique_ptr<CpuDevice> device_;
   int retired_ = 0;
+  Pool pool_;
+  Reclaimer reclaimer_{[] {}};
   WeightsRegistry registry_;
 };
 
@@ -102,6 +106,7 @@ TEST_F(WeightsTest, SpecsAreChecked) {
   EXPECT_THAT(refused(spec), HasSubstr("alpha: 1 values for 2 groups"));
   spec.alpha = {1.0f, NAN};
   EXPECT_THAT(refused(spec), HasSubstr("group 1: alpha=nan must be finite"));
+  reclaimer_.Step();
   EXPECT_EQ(device_->memory_use().allocations, 0);
 }
 
@@ -166,6 +171,7 @@ TEST_F(WeightsTest, IllegalScalesAreNamed) {
 TEST_F(WeightsTest, ReplacementIsAtomicAndKeepsWhatIsInUse) {
   Sealed("w", 0x11);
   auto first = *registry_.Resolve("w");
+  reclaimer_.Step();
   const int64_t allocations = device_->memory_use().allocations;
   Sealed("w", 0x22);
   EXPECT_EQ(retired_, 1);
@@ -173,8 +179,10 @@ TEST_F(WeightsTest, ReplacementIsAtomicAndKeepsWhatIsInUse) {
   EXPECT_EQ(FirstByte(*first), std::byte{0x11});
   EXPECT_EQ(FirstByte(**registry_.Resolve("w")), std::byte{0x22});
   EXPECT_TRUE(absl::IsNotFound(registry_.Resolve(first->reference()).status()));
+  reclaimer_.Step();
   EXPECT_EQ(device_->memory_use().allocations, allocations + 1);
   first.reset();
+  reclaimer_.Step();
   EXPECT_EQ(device_->memory_use().allocations, allocations);
 
   const int64_t other = *registry_.Begin(Spec("w", {{6, 64}}));
@@ -207,6 +215,7 @@ TEST_F(WeightsTest, DropAbandonAndLimitsBalanceToTheByte) {
   EXPECT_EQ(*registry_.Drop("a"), 1);
   EXPECT_TRUE(absl::IsNotFound(registry_.Drop("a").status()));
   EXPECT_EQ(*registry_.Drop("b"), 1);
+  reclaimer_.Step();
   EXPECT_EQ(device_->memory_use().allocated_bytes, 0);
   EXPECT_EQ(registry_.use().bytes, 0);
   EXPECT_EQ(registry_.use().versions, 0);

@@ -3,7 +3,7 @@
 #include "server/execute_call.h"
 
 #include "server/call.h"
-#include "server/execution.h"
+#include "server/execute_task.h"
 
 namespace tetrad {
 namespace {
@@ -13,26 +13,26 @@ class ExecuteCall final : public grpc::ServerUnaryReactor {
   ExecuteCall(const ServiceContext& service, const grpc::CallbackServerContext& context)
       : context_(context),
         call_(service, Method::kExecute, context),
-        execution_(service, call_.client()) {}
+        task_(service, call_.client()) {}
 
   void Start(const v1::ExecuteRequest& request, v1::ExecuteResponse& response) {
     call_.AddReceived(static_cast<int64_t>(request.ByteSizeLong()));
     if (!call_.admission().ok()) return Finish(call_.End(call_.admission()));
-    execution_.Start(request, ToTime(context_.raw_deadline()), response,
-                     [this, &response](const absl::Status& status) {
-                       if (status.ok()) {
-                         call_.AddSent(static_cast<int64_t>(response.ByteSizeLong()));
-                       }
-                       Finish(call_.End(status));
-                     });
+    task_.Start(request, ToTime(context_.raw_deadline()), response,
+                [this, &response](const absl::Status& status) {
+                  if (status.ok()) {
+                    call_.AddSent(static_cast<int64_t>(response.ByteSizeLong()));
+                  }
+                  Finish(call_.End(status));
+                });
   }
-  void OnCancel() override { execution_.Cancel(CancelledStatus(context_)); }
+  void OnCancel() override { task_.Cancel(CancelledStatus(context_)); }
   void OnDone() override { delete this; }
 
  private:
   const grpc::CallbackServerContext& context_;
   Call call_;
-  Execution execution_;
+  ExecuteTask task_;
 };
 
 }  // namespace

@@ -98,7 +98,7 @@ void ExecuteStream::OnReadDone(bool ok) {
       lock.unlock();
       // The slot is not used again meanwhile: that takes a message, and no other
       // is read while reading_ is set.
-      if (slot != nullptr) slot->execution->Cancel(absl::CancelledError("cancelled by the client"));
+      if (slot != nullptr) slot->task->Cancel(absl::CancelledError("cancelled by the client"));
       lock.lock();
     } else {
       StreamSlot& slot = slots_.Take(incoming_);
@@ -133,7 +133,7 @@ absl::Status ExecuteStream::Admit(StreamSlot& slot) {
     return absl::InvalidArgumentError(
         absl::StrCat("id: ", slot.request.id(), " is that of a request under way"));
   }
-  slot.execution.emplace(service_, call_.client());
+  slot.task.emplace(service_, call_.client());
   ++running_;
   return absl::OkStatus();
 }
@@ -143,8 +143,8 @@ void ExecuteStream::Execute(StreamSlot& slot) {
   if (const double timeout = slot.request.timeout_seconds(); timeout > 0) {
     deadline = std::min(deadline, absl::Now() + absl::Seconds(timeout));
   }
-  slot.execution->Start(slot.request.execute(), deadline, *slot.answer.mutable_response(),
-                        [this, &slot](const absl::Status& status) { Answered(slot, status); });
+  slot.task->Start(slot.request.execute(), deadline, *slot.answer.mutable_response(),
+                   [this, &slot](const absl::Status& status) { Answered(slot, status); });
 }
 
 void ExecuteStream::Answered(StreamSlot& slot, const absl::Status& status) {
@@ -180,7 +180,7 @@ void ExecuteStream::GiveUp(std::unique_lock<std::mutex> lock) {
   ++acting_;
   const std::vector<StreamSlot*> slots = slots_.Named();
   lock.unlock();
-  for (StreamSlot* slot : slots) slot->execution->Cancel(CancelledStatus(context_));
+  for (StreamSlot* slot : slots) slot->task->Cancel(CancelledStatus(context_));
   lock.lock();
   --acting_;
   Step(std::move(lock));

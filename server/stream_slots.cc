@@ -58,7 +58,7 @@ void StreamSlots::Free(StreamSlot& slot) {
   Forget(slot);
   Empty(slot.request);
   Empty(slot.answer);
-  if (slot.execution.has_value()) slot.execution->ReturnBytes();
+  if (slot.task.has_value()) slot.task->ReturnBytes();
   free_.push_back(&slot);
   --used_;
 }

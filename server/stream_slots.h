@@ -19,14 +19,14 @@
 #include "absl/container/flat_hash_map.h"
 #include "tetrad/v1/gemm.pb.h"
 
-#include "server/execution.h"
+#include "server/execute_task.h"
 
 namespace tetrad {
 
 struct StreamSlot {
   v1::ExecuteStreamRequest request;
   v1::ExecuteStreamResponse answer;
-  std::optional<Execution> execution;
+  std::optional<ExecuteTask> task;
   bool has_id = false;  // found by the id of its request
 };
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Tetrad Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Execution: one grouped GEMM on its way from a message to a reply, whatever
+// ExecuteTask: one grouped GEMM on its way from a message to a reply, whatever
 // kind of call it came with.
 //
 //   submitting  the request is decoded, its operands copied to the device
@@ -11,7 +11,7 @@
 //
 // One that is cancelled while it runs ends at once, whatever the device does;
 // its result is dropped when it comes. Request and reply are counted in
-// call_bytes until the Execution is destroyed or ReturnBytes() is called: a
+// call_bytes until the ExecuteTask is destroyed or ReturnBytes() is called: a
 // client that does not read keeps what it asked for, and no more than that.
 //
 // Start() is called once, Cancel() from any thread at any time before the
@@ -31,16 +31,16 @@
 
 namespace tetrad {
 
-class Execution {
+class ExecuteTask {
  public:
   // Called once, from any thread, also from within Start() or Cancel(). Nothing
-  // of the Execution is touched afterwards: it may be destroyed there.
+  // of the ExecuteTask is touched afterwards: it may be destroyed there.
   using Done = absl::AnyInvocable<void(const absl::Status&)>;
 
-  Execution(const ServiceContext& service, const std::string& client);
-  ~Execution();
-  Execution(const Execution&) = delete;
-  Execution& operator=(const Execution&) = delete;
+  ExecuteTask(const ServiceContext& service, const std::string& client);
+  ~ExecuteTask();
+  ExecuteTask(const ExecuteTask&) = delete;
+  ExecuteTask& operator=(const ExecuteTask&) = delete;
 
   // The messages stay where they are until `done`. The reply is filled if the
   // status is OK, and empty otherwise.

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The Tetrad Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "server/execution.h"
+#include "server/execute_task.h"
 
 #include <mutex>
 #include <optional>
@@ -22,33 +22,33 @@ constexpr int64_t kCopyHereBytes = 64 << 10;
 
 }  // namespace
 
-// What the engine's callback may touch after the execution itself is gone.
-struct Execution::Link {
+// What the engine's callback may touch after the task itself is gone.
+struct ExecuteTask::Link {
   std::mutex mutex;
   Phase phase = Phase::kSubmitting;       // guarded by mutex
   std::optional<absl::Status> cancelled;  // guarded by mutex
   ExecutionId id{};                       // guarded by mutex
   std::optional<Result> early;            // came while submitting; guarded by mutex
-  Execution* execution = nullptr;         // valid while phase is not kEnded
+  ExecuteTask* task = nullptr;            // valid while phase is not kEnded
 };
 
-Execution::Execution(const ServiceContext& service, const std::string& client)
+ExecuteTask::ExecuteTask(const ServiceContext& service, const std::string& client)
     : service_(service), client_(client), link_(std::make_shared<Link>()) {
-  link_->execution = this;
+  link_->task = this;
 }
 
-Execution::~Execution() { ReturnBytes(); }
+ExecuteTask::~ExecuteTask() { ReturnBytes(); }
 
-void Execution::ReturnBytes() { service_.call_bytes.Give(std::exchange(taken_bytes_, 0)); }
+void ExecuteTask::ReturnBytes() { service_.call_bytes.Give(std::exchange(taken_bytes_, 0)); }
 
-absl::Status Execution::TakeBytes(int64_t bytes) {
+absl::Status ExecuteTask::TakeBytes(int64_t bytes) {
   TETRAD_RETURN_IF_ERROR(TakeCallBytes(service_, bytes));
   taken_bytes_ += bytes;
   return absl::OkStatus();
 }
 
-void Execution::Start(const v1::ExecuteRequest& request, absl::Time deadline,
-                      v1::ExecuteResponse& reply, Done done) {
+void ExecuteTask::Start(const v1::ExecuteRequest& request, absl::Time deadline,
+                        v1::ExecuteResponse& reply, Done done) {
   request_ = &request;
   deadline_ = deadline;
   reply_ = &reply;
@@ -65,7 +65,7 @@ void Execution::Start(const v1::ExecuteRequest& request, absl::Time deadline,
   End(taken.ok() ? PoolFull(service_.work) : taken);
 }
 
-absl::Status Execution::Hand(ExecutionId* id) {
+absl::Status ExecuteTask::Hand(ExecutionId* id) {
   DecodedExecute decoded;
   TETRAD_RETURN_IF_ERROR(Decode(*request_, decoded));
   decoded.request.client = client_;
@@ -75,7 +75,7 @@ absl::Status Execution::Hand(ExecutionId* id) {
   return absl::OkStatus();
 }
 
-void Execution::Submit() {
+void ExecuteTask::Submit() {
   const std::shared_ptr<Link> link = link_;
   Engine& engine = service_.engine;
   bool handed = false;
@@ -108,7 +108,7 @@ void Execution::Submit() {
   }
 }
 
-void Execution::Completed(const std::shared_ptr<Link>& link, Result result) {
+void ExecuteTask::Completed(const std::shared_ptr<Link>& link, Result result) {
   {
     std::lock_guard lock(link->mutex);
     if (link->phase == Phase::kSubmitting) {
@@ -118,15 +118,14 @@ void Execution::Completed(const std::shared_ptr<Link>& link, Result result) {
     if (link->phase != Phase::kRunning) return;
     link->phase = Phase::kReplying;
   }
-  Execution* const execution = link->execution;
+  ExecuteTask* const task = link->task;
   auto held = std::make_shared<Result>(std::move(result));
-  if (!execution->service_.replies.Post(
-          [execution, held] { execution->Reply(std::move(*held)); })) {
-    execution->End(PoolFull(execution->service_.replies));
+  if (!task->service_.replies.Post([task, held] { task->Reply(std::move(*held)); })) {
+    task->End(PoolFull(task->service_.replies));
   }
 }
 
-void Execution::Cancel(const absl::Status& status) {
+void ExecuteTask::Cancel(const absl::Status& status) {
   Engine& engine = service_.engine;
   ExecutionId id{};
   {
@@ -140,7 +139,7 @@ void Execution::Cancel(const absl::Status& status) {
   End(status);
 }
 
-absl::Status Execution::Fill(const Executed& executed) {
+absl::Status ExecuteTask::Fill(const Executed& executed) {
   // Once in the reply and once as the RPC library sends it.
   TETRAD_RETURN_IF_ERROR(TakeBytes(2 * executed.output_bytes()));
   std::string& output = *reply_->mutable_output();
@@ -153,7 +152,7 @@ absl::Status Execution::Fill(const Executed& executed) {
   return absl::OkStatus();
 }
 
-void Execution::Reply(Result result) {
+void ExecuteTask::Reply(Result result) {
   absl::Status status = result.status();
   if (status.ok()) {
     service_.metrics.Executed(result->timings(), result->plan().floor.floor_us(),
@@ -167,7 +166,7 @@ void Execution::Reply(Result result) {
   End(status);
 }
 
-void Execution::End(const absl::Status& status) {
+void ExecuteTask::End(const absl::Status& status) {
   Done done = std::move(done_);
   done(status);
 }
