@@ -174,6 +174,7 @@ Stubs::Stubs(std::shared_ptr<grpc::Channel> connection)
     : channel(std::move(connection)),
       gemm(v1::Gemm::NewStub(channel)),
       weights(v1::Weights::NewStub(channel)),
+      memory(v1::Memory::NewStub(channel)),
       status(v1::Status::NewStub(channel)),
       health(grpc::health::v1::Health::NewStub(channel)) {}
 

@@ -19,6 +19,7 @@
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "grpcpp/channel.h"
 #include "tetrad/v1/gemm.grpc.pb.h"
+#include "tetrad/v1/memory.grpc.pb.h"
 #include "tetrad/v1/status.grpc.pb.h"
 #include "tetrad/v1/weights.grpc.pb.h"
 
@@ -79,6 +80,7 @@ struct Stubs {
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::Gemm::Stub> gemm;
   std::unique_ptr<v1::Weights::Stub> weights;
+  std::unique_ptr<v1::Memory::Stub> memory;
   std::unique_ptr<v1::Status::Stub> status;
   std::unique_ptr<grpc::health::v1::Health::Stub> health;
 };

@@ -35,11 +35,10 @@ void Announce(const std::string& lease) {
 
 [[noreturn]] void WriteForEver(const Stubs& stubs, const std::string& lease,
                                const std::string& block) {
-  const auto memory = v1::Memory::NewStub(stubs.channel);
   for (bool told = false;;) {
     grpc::ClientContext context;
     v1::WriteResponse response;
-    const auto writer = memory->Write(&context, &response);
+    const auto writer = stubs.memory->Write(&context, &response);
     v1::WriteRequest message;
     message.set_block(block);
     message.set_data(std::string(kBlockBytes / 64, 'x'));

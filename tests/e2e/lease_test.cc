@@ -163,7 +163,6 @@ TEST(LeaseTest, ReadersThatStandStillHoldOnePieceEach) {
   const auto block = client->Allocate(attachment->lease(), 256 << 20);
   ASSERT_TRUE(block.ok()) << block.status();
   const std::string held = Held(daemon, *client);
-  const auto memory = v1::Memory::NewStub(stubs.channel);
   v1::ReadRequest request;
   request.set_block(block->block());
   constexpr int kReaders = 4;
@@ -171,7 +170,7 @@ TEST(LeaseTest, ReadersThatStandStillHoldOnePieceEach) {
   std::unique_ptr<grpc::ClientReader<v1::ReadResponse>> readers[kReaders];
   v1::ReadResponse piece;
   for (int i = 0; i < kReaders; ++i) {
-    readers[i] = memory->Read(&contexts[i], request);
+    readers[i] = stubs.memory->Read(&contexts[i], request);
     ASSERT_TRUE(readers[i]->Read(&piece));
     EXPECT_EQ(piece.data().size(), 1u << 20);
   }
@@ -195,7 +194,7 @@ TEST(LeaseTest, StreamsGivenUpHalfwayLeaveNothing) {
   {
     grpc::ClientContext context;
     v1::WriteResponse response;
-    const auto writer = v1::Memory::NewStub(stubs.channel)->Write(&context, &response);
+    const auto writer = stubs.memory->Write(&context, &response);
     v1::WriteRequest message;
     message.set_block(block->block());
     message.set_data("half");

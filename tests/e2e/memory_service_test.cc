@@ -329,7 +329,7 @@ TEST_F(MemoryServiceTest, WritesAndReadsKeepToTheBlock) {
   rest.set_block(block);
   rest.set_offset(kBytes - 10);
   grpc::ClientContext context;
-  const auto reader = v1::Memory::NewStub(stubs_.channel)->Read(&context, rest);
+  const auto reader = stubs_.memory->Read(&context, rest);
   v1::ReadResponse piece;
   ASSERT_TRUE(reader->Read(&piece));
   EXPECT_EQ(piece.data().size(), 10u);
@@ -344,11 +344,10 @@ TEST_F(MemoryServiceTest, WritesAndReadsKeepToTheBlock) {
 
 TEST_F(MemoryServiceTest, WriteStreamsThatSayItWrongAreRefused) {
   const std::string block = Allocate(4096);
-  const auto memory = v1::Memory::NewStub(stubs_.channel);
   const auto outcome = [&](const std::vector<v1::WriteRequest>& messages) {
     grpc::ClientContext context;
     v1::WriteResponse response;
-    const auto writer = memory->Write(&context, &response);
+    const auto writer = stubs_.memory->Write(&context, &response);
     for (const auto& message : messages) writer->Write(message);
     writer->WritesDone();
     const grpc::Status status = writer->Finish();
