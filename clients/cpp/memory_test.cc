@@ -287,14 +287,14 @@ TEST_F(MemoryTest, StreamAnswersInTheOrderOfTheDaemon) {
   EXPECT_EQ(later->id(), 7u);
   EXPECT_EQ(later->response().weights(), "later");
   EXPECT_EQ(later->response().floor_us(), 1.5);
-  EXPECT_EQ(stream->Next(), std::nullopt);
+  EXPECT_FALSE(stream->Next().has_value());
   EXPECT_TRUE(stream->Finish().ok());
 }
 
 TEST_F(MemoryTest, StreamThatEndsEarlySaysWhy) {
   const auto stream = client_->OpenExecuteStream();
   EXPECT_TRUE(stream->Submit(1, Named("end")));
-  EXPECT_EQ(stream->Next(), std::nullopt);
+  EXPECT_FALSE(stream->Next().has_value());
   EXPECT_EQ(stream->Finish().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(stream->Finish().message()), HasSubstr(endpoint_));
   EXPECT_FALSE(stream->Submit(2, Named("too late")));

@@ -127,6 +127,8 @@ Daemon::~Daemon() {
   ::waitpid(pid_, nullptr, 0);
 }
 
+std::string Daemon::socket() const { return absl::StrCat("unix:", folder_.path(), "/tetrad.sock"); }
+
 std::string Daemon::Log() const { return ReadFile(folder_.path() + "/log"); }
 
 void Daemon::Signal(int signal) const {

@@ -42,7 +42,7 @@ class Daemon {
   explicit Daemon(const std::vector<std::string>& flags = {});
   ~Daemon();
 
-  std::string socket() const { return "unix:" + folder_.path() + "/tetrad.sock"; }
+  std::string socket() const;
   const std::string& tcp() const { return tcp_; }
   const std::string& http() const { return http_; }
   const std::string& folder() const { return folder_.path(); }

@@ -134,7 +134,7 @@ TEST(DrainTest, HalfSentUploadDoesNotOutliveTheLimit) {
 // All kinds of open streams at once: each hears of it, what runs is answered,
 // and none holds the exit.
 TEST(DrainTest, OpenStreamsHearItAnswerWhatRunsAndEnd) {
-  Daemon daemon({"--threads", "1", "--lame-duck-seconds", "1", "--drain-seconds", "60"});
+  Daemon daemon({"--threads", "1", "--lame-duck-seconds", "4", "--drain-seconds", "60"});
   const Stubs stubs(daemon);
   const v1::ExecuteRequest slow = RegisterSlow(stubs, "slow");
   const auto client = ConnectClient(daemon.socket());
@@ -162,7 +162,7 @@ TEST(DrainTest, OpenStreamsHearItAnswerWhatRunsAndEnd) {
   EXPECT_EQ(attachment->status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(client->Attach().status().code(), absl::StatusCode::kUnavailable);
   // Now the gate is closed.
-  EXPECT_EQ(idle->Next(), std::nullopt);
+  EXPECT_FALSE(idle->Next().has_value());
   EXPECT_EQ(idle->Finish().code(), absl::StatusCode::kUnavailable);
   busy->Submit(99, slow);
   uint64_t answered = 0;
