@@ -12,7 +12,7 @@
 namespace tetrad {
 
 CpuBinding::Operands::~Operands() {
-  for (size_t i = 0; i < pin_count_; ++i) memory_.Unpin(pins_[i]);
+  for (size_t i = 0; i < pin_count_; ++i) memory_.Unpin(pins_[i].allocation, pins_[i].writable);
 }
 
 void CpuBinding::Operands::Swap(Operands& other) {
@@ -40,7 +40,7 @@ absl::Status CpuBinding::Operands::PinOne(const char* name, const BlockRef& bloc
                         absl::StrCat(name, ": ", pinned.status().message()));
   }
   TETRAD_CHECK(pin_count_ < pins_.size());
-  pins_[pin_count_++] = block.allocation;
+  pins_[pin_count_++] = {block.allocation, writable};
   address = reinterpret_cast<T*>(*pinned);
   return absl::OkStatus();
 }

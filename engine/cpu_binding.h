@@ -56,8 +56,12 @@ class CpuBinding {
     template <typename T>
     absl::Status PinOne(const char* name, const BlockRef& block, int64_t want, bool writable,
                         T*& address);
+    struct Pinned {
+      AllocationId allocation = AllocationId::kNone;
+      bool writable = false;
+    };
     CpuMemory& memory_;
-    std::array<AllocationId, 8> pins_{};
+    std::array<Pinned, 8> pins_{};
     size_t pin_count_ = 0;
   };
 

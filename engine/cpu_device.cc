@@ -65,6 +65,10 @@ absl::StatusOr<std::unique_ptr<CpuDevice>> CpuDevice::Create(const Options& opti
     return absl::FailedPreconditionError(
         absl::StrCat("instruction_set: this processor lacks ", std::string(cpu::Name(set))));
   }
+  if (options.max_in_flight < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_in_flight=", options.max_in_flight, " must be at least 1"));
+  }
   DeviceLimits limits;
   limits.uuid = CpuUuid();
   limits.name = absl::StrCat("CPU, ", std::string(cpu::Name(set)));

@@ -21,9 +21,12 @@ namespace tetrad {
 namespace {
 
 constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+constexpr int kWriteSeals = F_SEAL_WRITE | F_SEAL_FUTURE_WRITE;
 
 absl::Status SystemError(absl::string_view call, int error) {
   const std::string text = absl::StrCat(call, ": ", std::strerror(error));
+  // An imported descriptor may allow less than is asked for, or be sealed just now.
+  if (error == EPERM || error == EACCES) return absl::FailedPreconditionError(text);
   return error == ENOMEM || error == EMFILE || error == ENFILE || error == ENOSPC
              ? absl::ResourceExhaustedError(text)
              : absl::InternalError(text);
@@ -149,6 +152,7 @@ absl::StatusOr<UniqueFd> CpuMemory::CreateMemfd(int64_t bytes) {
 
 absl::StatusOr<Allocation> CpuMemory::Import(UniqueFd fd, const AllocationIdentity& identity,
                                              bool writable) {
+  if (!fd) return absl::InvalidArgumentError("fd: there is none");
   struct stat info;
   if (::fstat(fd.get(), &info) != 0) return SystemError("fstat", errno);
   const int seals = ::fcntl(fd.get(), F_GET_SEALS);
@@ -157,7 +161,7 @@ absl::StatusOr<Allocation> CpuMemory::Import(UniqueFd fd, const AllocationIdenti
     return absl::InvalidArgumentError("fd: not a memfd whose size is sealed");
   }
   if (info.st_size <= 0) return absl::InvalidArgumentError("fd: the memfd is empty");
-  if (writable && (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0) {
+  if (writable && (seals & kWriteSeals) != 0) {
     return absl::FailedPreconditionError(
         "fd: the allocation is sealed, it can be mapped read-only");
   }
@@ -218,13 +222,19 @@ absl::Status CpuMemory::Free(AllocationId id) {
 absl::Status CpuMemory::Seal(AllocationId id) {
   std::lock_guard lock(mutex_);
   TETRAD_ASSIGN_OR_RETURN(Slot* const slot, Find(id));
-  if (!slot->writable) return absl::OkStatus();
+  if (slot->write_pins > 0) {
+    return absl::FailedPreconditionError("allocation: being written by a binding or copy");
+  }
   // FUTURE_WRITE, unlike WRITE, can be set while our own writable mapping
-  // exists; giving up our write permission completes it.
-  if (::fcntl(slot->fd.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0) {
+  // exists; giving up our write permission completes it. Another mapping of the
+  // same memory may have set it before.
+  const int seals = ::fcntl(slot->fd.get(), F_GET_SEALS);
+  if (seals < 0) return SystemError("F_GET_SEALS", errno);
+  if ((seals & kWriteSeals) == 0 &&
+      ::fcntl(slot->fd.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0) {
     return SystemError("F_ADD_SEALS", errno);
   }
-  if (::mprotect(slot->address, slot->allocation.bytes, PROT_READ) != 0) {
+  if (slot->writable && ::mprotect(slot->address, slot->allocation.bytes, PROT_READ) != 0) {
     return SystemError("mprotect", errno);
   }
   slot->writable = false;
@@ -245,21 +255,23 @@ absl::StatusOr<std::byte*> CpuMemory::Pin(const BlockRef& block, bool writable) 
   TETRAD_RETURN_IF_ERROR(CheckRange(slot->allocation, block.offset, block.bytes));
   if (writable && !slot->writable) return absl::FailedPreconditionError("allocation: it is sealed");
   ++slot->pins;
+  slot->write_pins += writable;
   return slot->address + block.offset;
 }
 
-void CpuMemory::Unpin(AllocationId id) {
+void CpuMemory::Unpin(AllocationId id, bool writable) {
   std::lock_guard lock(mutex_);
   const auto slot = Find(id);
-  TETRAD_CHECK(slot.ok() && (*slot)->pins > 0);
+  TETRAD_CHECK(slot.ok() && (*slot)->pins > 0 && (!writable || (*slot)->write_pins > 0));
   --(*slot)->pins;
+  (*slot)->write_pins -= writable;
 }
 
 absl::Status CpuMemory::Write(AllocationId id, int64_t offset, std::span<const std::byte> data) {
   TETRAD_ASSIGN_OR_RETURN(std::byte* const to,
                           Pin({id, offset, static_cast<int64_t>(data.size())}, true));
   if (!data.empty()) std::memcpy(to, data.data(), data.size());
-  Unpin(id);
+  Unpin(id, true);
   return absl::OkStatus();
 }
 
@@ -267,14 +279,14 @@ absl::Status CpuMemory::Read(AllocationId id, int64_t offset, std::span<std::byt
   TETRAD_ASSIGN_OR_RETURN(const std::byte* const from,
                           Pin({id, offset, static_cast<int64_t>(data.size())}, false));
   if (!data.empty()) std::memcpy(data.data(), from, data.size());
-  Unpin(id);
+  Unpin(id, false);
   return absl::OkStatus();
 }
 
 absl::Status CpuMemory::Clear(AllocationId id, int64_t offset, int64_t bytes) {
   TETRAD_ASSIGN_OR_RETURN(std::byte* const to, Pin({id, offset, bytes}, true));
   std::memset(to, 0, static_cast<size_t>(bytes));
-  Unpin(id);
+  Unpin(id, true);
   return absl::OkStatus();
 }
 

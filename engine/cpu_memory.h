@@ -5,10 +5,10 @@
 //
 // Each allocation is one sealed-size memfd, mapped once. Ids carry a use count
 // of their slot, so a freed id is refused with ABORTED and never names newer
-// memory. Bindings pin what they name; a pinned allocation is not freed.
+// memory. Bindings pin what they name; a pinned allocation is not freed, and
+// one pinned for writing is not sealed: its writer would fault.
 //
-// Thread-safe. Copies run outside the lock; freeing memory while copying it is
-// refused in the same way as freeing pinned memory.
+// Thread-safe. Copies run outside the lock and pin what they copy meanwhile.
 #pragma once
 
 #include <cstddef>
@@ -39,9 +39,9 @@ class CpuMemory {
   absl::Status Clear(AllocationId id, int64_t offset, int64_t bytes);
 
   // The address of a range, which keeps the allocation until Unpin().
-  // `writable`: refused for sealed memory.
+  // `writable`: refused for sealed memory, and told to Unpin() again.
   absl::StatusOr<std::byte*> Pin(const BlockRef& block, bool writable);
-  void Unpin(AllocationId id);
+  void Unpin(AllocationId id, bool writable);
 
   MemoryUse use() const;
 
@@ -49,6 +49,7 @@ class CpuMemory {
   struct Slot {
     uint32_t uses = 0;  // odd: live
     int pins = 0;
+    int write_pins = 0;  // of them, those that write
     bool writable = true;
     UniqueFd fd;
     std::byte* address = nullptr;

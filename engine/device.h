@@ -97,7 +97,8 @@ class Device {
   // Zeroed memory of its own. RESOURCE_EXHAUSTED names the bytes wanted and left.
   virtual absl::StatusOr<Allocation> Allocate(int64_t bytes) = 0;
   virtual absl::Status Free(AllocationId id) = 0;
-  // Makes the allocation read-only for this process and for later mappings.
+  // Makes the allocation read-only under this id and for later mappings.
+  // FAILED_PRECONDITION while a copy writes it or it is bound as an output.
   virtual absl::Status Seal(AllocationId id) = 0;
   // A descriptor another process can import; the whole allocation.
   virtual absl::StatusOr<UniqueFd> Export(AllocationId id) = 0;

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Counts heap allocations of the whole process while an executor launches on
-// the CPU device: none are allowed once it is warm.
+// the CPU device, and while a binding takes other memory: none are allowed once
+// it is warm.
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -47,6 +48,7 @@ namespace {
 
 struct Bound {
   std::shared_ptr<const Plan> plan;
+  OperandBlocks blocks;
   BindingId binding;
 };
 
@@ -60,16 +62,16 @@ Bound Bind(CpuDevice& device, MSource source) {
   bound.plan = std::make_shared<const Plan>(*BuildPlan(*Canonicalize(s), device.limits()));
   const OperandLayout& layout = bound.plan->layout;
   const auto block = [&](int64_t bytes) { return BlockRef{device.Allocate(bytes)->id, 0, bytes}; };
-  OperandBlocks blocks{block(layout.a_bytes),
-                       block(layout.a_scale_bytes),
-                       block(WeightCodeBytes(s)),
-                       block(WeightScaleBytes(s)),
-                       block(layout.c_bytes),
-                       block(20),
-                       {},
-                       {}};
-  if (layout.m_values > 0) blocks.m_values = block(layout.m_values * 4);
-  bound.binding = *device.Bind(bound.plan, blocks);
+  bound.blocks = {block(layout.a_bytes),
+                  block(layout.a_scale_bytes),
+                  block(WeightCodeBytes(s)),
+                  block(WeightScaleBytes(s)),
+                  block(layout.c_bytes),
+                  block(20),
+                  {},
+                  {}};
+  if (layout.m_values > 0) bound.blocks.m_values = block(layout.m_values * 4);
+  bound.binding = *device.Bind(bound.plan, bound.blocks);
   return bound;
 }
 
@@ -103,6 +105,32 @@ TEST(ExecutorAllocationTest, SteadyStateAllocatesNothing) {
     round(500);
     EXPECT_EQ(allocations.load() - before, 0) << "over 4,000 launches";
     for (const Launch& launch : launches) EXPECT_EQ(launch.outcome, LaunchOutcome::kDone);
+  }
+}
+
+TEST(ExecutorAllocationTest, RebindingAllocatesNothing) {
+  for (const MSource source : {MSource::kHost, MSource::kOffsets, MSource::kCounts}) {
+    auto doorbell = std::make_shared<Doorbell>();
+    auto device =
+        *CpuDevice::Create({.threads = 2, .memory_bytes = 1 << 24, .measure_rates = false},
+                           [doorbell] { doorbell->Ring(); });
+    const Bound bound = Bind(*device, source), other = Bind(*device, source);
+    int64_t refused = 0;
+    const auto round = [&](int count) {
+      for (int i = 0; i < count; ++i) {
+        refused += !device->Rebind(bound.binding, (i % 2 == 0 ? other : bound).blocks).ok();
+        refused += !device->Launch(LaneId{0}, bound.binding, 1).ok();
+        Completion completion;
+        while (device->Poll({&completion, 1}) == 0) {
+          doorbell->WaitUntil(std::chrono::steady_clock::time_point::max());
+        }
+      }
+    };
+    round(20);
+    const int64_t before = allocations.load();
+    round(1000);
+    EXPECT_EQ(allocations.load() - before, 0) << "over 1,000 rebinds";
+    EXPECT_EQ(refused, 0);
   }
 }
 

@@ -9,67 +9,103 @@
 namespace tetrad {
 namespace {
 
+constexpr int kOffsetBits = 36;  // in granules
+constexpr int kChunkBits = 48;
+
 bool IsGranular(int64_t bytes) { return bytes % FreeRanges::kGranuleBytes == 0; }
+
+uint64_t Granules(int64_t bytes) {
+  return static_cast<uint64_t>(bytes) / uint64_t{FreeRanges::kGranuleBytes};
+}
+
+int64_t Bytes(uint64_t granules) {
+  return static_cast<int64_t>(granules) * FreeRanges::kGranuleBytes;
+}
+
+uint64_t LowBits(absl::uint128 value, int bits) {
+  return absl::Uint128Low64(value) & ((uint64_t{1} << bits) - 1);
+}
 
 }  // namespace
 
+absl::uint128 FreeRanges::PlaceKey(uint64_t chunk, int64_t end) {
+  return absl::uint128(chunk) << kOffsetBits | Granules(end);
+}
+
+absl::uint128 FreeRanges::SizeKey(const Range& range) {
+  return absl::uint128(Granules(range.bytes)) << (kChunkBits + kOffsetBits) |
+         PlaceKey(range.chunk, range.offset);
+}
+
+FreeRanges::Range FreeRanges::FromSizeKey(absl::uint128 key) {
+  return {LowBits(key >> kOffsetBits, kChunkBits), Bytes(LowBits(key, kOffsetBits)),
+          Bytes(absl::Uint128Low64(key >> (kChunkBits + kOffsetBits)))};
+}
+
+FreeRanges::Range FreeRanges::FromPlace(Places::const_iterator place) {
+  const auto& [key, offset] = *place;
+  return {LowBits(key >> kOffsetBits, kChunkBits), offset,
+          Bytes(LowBits(key, kOffsetBits)) - offset};
+}
+
 std::optional<FreeRanges::Range> FreeRanges::Take(int64_t bytes) {
   TETRAD_CHECK(bytes > 0 && IsGranular(bytes));
-  const auto best = by_size_.lower_bound({bytes, {0, 0}});
-  if (best == by_size_.end()) return std::nullopt;
-  const Range whole{best->place.chunk, best->place.offset, best->bytes};
-  Remove(whole);
-  if (whole.bytes > bytes) Insert({whole.chunk, whole.offset + bytes, whole.bytes - bytes});
+  if (bytes > largest_bytes()) return std::nullopt;
+  const auto best = by_size_.lower_bound(SizeKey({0, 0, bytes}));
+  const Range whole = FromSizeKey(*best);
+  by_size_.erase(best);
+  const auto place = by_end_.find(PlaceKey(whole.chunk, whole.offset + whole.bytes));
+  if (whole.bytes == bytes) {
+    by_end_.erase(place);
+  } else {
+    place->second += bytes;
+    by_size_.insert(SizeKey({whole.chunk, whole.offset + bytes, whole.bytes - bytes}));
+  }
+  bytes_ -= bytes;
   return Range{whole.chunk, whole.offset, bytes};
 }
 
 FreeRanges::Range FreeRanges::Give(const Range& range) {
   TETRAD_CHECK(range.bytes > 0 && IsGranular(range.bytes));
   TETRAD_CHECK(range.offset >= 0 && IsGranular(range.offset));
-  std::optional<Range> before;
-  std::optional<Range> after;
-  const auto next = by_place_.lower_bound({range.chunk, range.offset});
-  if (next != by_place_.end() && next->first.chunk == range.chunk) {
-    TETRAD_CHECK(range.offset + range.bytes <= next->first.offset);
-    if (range.offset + range.bytes == next->first.offset) {
-      after = Range{range.chunk, next->first.offset, next->second};
-    }
-  }
-  if (next != by_place_.begin()) {
-    const auto previous = std::prev(next);
-    const int64_t end = previous->first.offset + previous->second;
-    if (previous->first.chunk == range.chunk) {
-      TETRAD_CHECK(end <= range.offset);
-      if (end == range.offset)
-        before = Range{range.chunk, previous->first.offset, previous->second};
-    }
-  }
+  const int64_t end = range.offset + range.bytes;
+  TETRAD_CHECK(Granules(end) >> kOffsetBits == 0 && range.chunk >> kChunkBits == 0);
   Range merged = range;
-  if (before) {
-    Remove(*before);
-    merged.offset = before->offset;
-    merged.bytes += before->bytes;
+  // The first range of the chunk that ends no earlier, and the one before it.
+  auto next = by_end_.lower_bound(PlaceKey(range.chunk, end));
+  if (next != by_end_.begin()) {
+    const auto previous = std::prev(next);
+    const Range before = FromPlace(previous);
+    if (before.chunk == range.chunk) {
+      TETRAD_CHECK(before.offset + before.bytes <= range.offset);
+      if (before.offset + before.bytes == range.offset) {
+        by_size_.erase(SizeKey(before));
+        next = by_end_.erase(previous);
+        merged = {range.chunk, before.offset, before.bytes + range.bytes};
+      }
+    }
   }
-  if (after) {
-    Remove(*after);
-    merged.bytes += after->bytes;
+  const Range after = next == by_end_.end() ? Range{} : FromPlace(next);
+  const bool in_chunk = after.bytes > 0 && after.chunk == range.chunk;
+  TETRAD_CHECK(!in_chunk || end <= after.offset);
+  if (in_chunk && end == after.offset) {
+    by_size_.erase(SizeKey(after));
+    next->second = merged.offset;
+    merged.bytes += after.bytes;
+  } else {
+    by_end_.emplace_hint(next, PlaceKey(range.chunk, end), merged.offset);
   }
-  Insert(merged);
+  by_size_.insert(SizeKey(merged));
+  bytes_ += range.bytes;
   return merged;
 }
 
 void FreeRanges::Remove(const Range& range) {
-  const auto found = by_place_.find({range.chunk, range.offset});
-  TETRAD_CHECK(found != by_place_.end() && found->second == range.bytes);
-  by_place_.erase(found);
-  TETRAD_CHECK(by_size_.erase({range.bytes, {range.chunk, range.offset}}) == 1);
+  const auto place = by_end_.find(PlaceKey(range.chunk, range.offset + range.bytes));
+  TETRAD_CHECK(place != by_end_.end() && place->second == range.offset);
+  by_end_.erase(place);
+  by_size_.erase(SizeKey(range));
   bytes_ -= range.bytes;
-}
-
-void FreeRanges::Insert(const Range& range) {
-  by_place_.emplace(Place{range.chunk, range.offset}, range.bytes);
-  by_size_.insert({range.bytes, {range.chunk, range.offset}});
-  bytes_ += range.bytes;
 }
 
 }  // namespace tetrad

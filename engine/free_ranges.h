@@ -7,19 +7,20 @@
 // a large one is broken; among equal gaps the one of the lowest chunk and then
 // offset, so that late chunks run empty and can go back. A range given is merged
 // with its free neighbours at once; no two ranges of a chunk ever touch. Every
-// offset and size is a multiple of kGranuleBytes.
+// offset and size is a multiple of kGranuleBytes; a chunk is less than 2^44 bytes
+// and has a number below 2^48.
 //
 // Each call costs O(log ranges). Not thread-safe. Giving what is free already is
 // a bug of the caller and ends the program.
 #pragma once
 
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
+#include "absl/numeric/int128.h"
 
 namespace tetrad {
 
@@ -42,25 +43,25 @@ class FreeRanges {
   void Remove(const Range& range);
 
   int64_t bytes() const { return bytes_; }
-  int64_t largest_bytes() const { return by_size_.empty() ? 0 : by_size_.rbegin()->bytes; }
-  size_t count() const { return by_place_.size(); }
+  int64_t largest_bytes() const {
+    return by_size_.empty() ? 0 : FromSizeKey(*by_size_.rbegin()).bytes;
+  }
+  size_t count() const { return by_size_.size(); }
 
  private:
-  struct Place {
-    uint64_t chunk;
-    int64_t offset;
-    auto operator<=>(const Place&) const = default;
-  };
-  struct Sized {
-    int64_t bytes;
-    Place place;
-    auto operator<=>(const Sized&) const = default;
-  };
-  void Insert(const Range& range);
+  using Places = absl::btree_map<absl::uint128, int64_t>;
+  // Keys are numbers, so that a comparison is one: chunk and end of a range, and
+  // bytes, chunk and offset.
+  static absl::uint128 PlaceKey(uint64_t chunk, int64_t end);
+  static absl::uint128 SizeKey(const Range& range);
+  static Range FromSizeKey(absl::uint128 key);
+  static Range FromPlace(Places::const_iterator place);
 
-  absl::btree_map<Place, int64_t> by_place_;  // the bytes of each range
-  absl::btree_set<Sized> by_size_;            // the same ranges
-  int64_t bytes_ = 0;                         // of all ranges
+  // Where each range starts, by its end: what is taken from the front of a range
+  // or given in front of it does not move it.
+  Places by_end_;
+  absl::btree_set<absl::uint128> by_size_;  // the same ranges
+  int64_t bytes_ = 0;                       // of all ranges
 };
 
 }  // namespace tetrad

@@ -94,6 +94,20 @@ TEST(FreeRangesTest, MergesWithBothNeighboursButNeverAcrossChunks) {
   EXPECT_EQ(ranges.bytes(), 2 * kGranule);
 }
 
+TEST(FreeRangesTest, HoldsTheLargestChunkAndNumber) {
+  constexpr int64_t kMost = (int64_t{1} << 44) - kGranule;
+  constexpr uint64_t kLast = (uint64_t{1} << 48) - 1;
+  FreeRanges ranges;
+  ranges.Give({kLast, 0, kGranule});
+  ranges.Give({kLast - 1, 0, kMost});
+  ranges.Give({kLast, kMost - kGranule, kGranule});
+  EXPECT_EQ(ranges.largest_bytes(), kMost);
+  EXPECT_EQ(ranges.Take(2 * kGranule), (Range{kLast - 1, 0, 2 * kGranule}));
+  EXPECT_EQ(ranges.Give({kLast, kGranule, kMost - 2 * kGranule}), (Range{kLast, 0, kMost}));
+  EXPECT_EQ(ranges.Take(kMost), (Range{kLast, 0, kMost}));
+  EXPECT_EQ(ranges.Take(INT64_MAX / kGranule * kGranule), std::nullopt);
+}
+
 TEST(FreeRangesTest, AgreesWithTheModelOverRandomOperations) {
   constexpr size_t kChunks = 5;
   constexpr int64_t kChunkGranules = 64;
@@ -149,6 +163,8 @@ TEST(FreeRangesDeathTest, MisuseEndsTheProgram) {
   EXPECT_DEATH(ranges.Give({0, 7 * kGranule, 2 * kGranule}), "check failed");
   EXPECT_DEATH(ranges.Give({0, 1, kGranule}), "check failed");
   EXPECT_DEATH(ranges.Give({0, 0, 100}), "check failed");
+  EXPECT_DEATH(ranges.Give({0, 16 * kGranule, int64_t{1} << 44}), "check failed");
+  EXPECT_DEATH(ranges.Give({uint64_t{1} << 48, 0, kGranule}), "check failed");
   EXPECT_DEATH(ranges.Take(0), "check failed");
   EXPECT_DEATH(ranges.Remove({0, 4 * kGranule, kGranule}), "check failed");
 }

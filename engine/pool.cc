@@ -150,17 +150,15 @@ Pool::Stats Pool::stats() const {
 template <class Attempt>
 auto Pool::Insist(int64_t bytes, const Attempt& attempt) -> decltype(attempt()) {
   while (true) {
-    std::unique_lock lock(mutex_);
     const uint64_t before = returned_;
-    lock.unlock();
     auto result = attempt();
     if (!absl::IsResourceExhausted(result.status())) return result;
     // Memory that other threads give back is neither here nor there for a moment.
-    lock.lock();
-    changed_.wait(lock, [&] { return returning_ == 0 || returned_ != before; });
-    const bool returned = returned_ != before;
-    lock.unlock();
-    if (returned || Trim() > 0) continue;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return returning_ == 0 || returned_ != before; });
+    }
+    if (returned_ != before || Trim() > 0) continue;
     if (!options_.relieve || !options_.relieve(bytes)) return Exhausted(bytes, result.status());
   }
 }

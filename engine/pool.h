@@ -139,12 +139,12 @@ class Pool {
   std::atomic<uint64_t> last_number_{0};  // of a request
   std::atomic<int64_t> allocations_{0}, frees_{0}, failures_{0};
   std::atomic<bool> abandoned_{false};
+  std::atomic<uint64_t> returned_{0};  // allocations upstream took back; changed under mutex_
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // fetching_, returning_ or returned_
   bool fetching_ = false;            // a thread fetches a shared chunk; guarded by mutex_
   int64_t returning_ = 0;            // allocations on their way upstream; guarded by mutex_
-  uint64_t returned_ = 0;            // arrived since the start; guarded by mutex_
   FreeRanges free_;                  // of shared chunks; guarded by mutex_
   uint64_t last_chunk_ = 0;          // guarded by mutex_
   absl::flat_hash_map<uint64_t, Chunk> chunks_;      // guarded by mutex_
