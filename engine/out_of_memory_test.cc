@@ -171,8 +171,8 @@ class OutOfMemoryTest : public ::testing::Test {
     }
     EXPECT_GT(sites, 0);
     if (!device_too) return;
-    for (const Call call : {Call::kAllocate, Call::kBind, Call::kRebind, Call::kWrite, Call::kClear,
-                            Call::kSeal}) {
+    for (const Call call :
+         {Call::kAllocate, Call::kBind, Call::kRebind, Call::kWrite, Call::kClear, Call::kSeal}) {
       for (int64_t n = 1;; ++n) {
         SCOPED_TRACE(testing::Message() << Name(call) << " number " << n);
         device_->FailNth(call, n, absl::ResourceExhaustedError("injected"));

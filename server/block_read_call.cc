@@ -15,8 +15,6 @@ namespace tetrad {
 namespace {
 
 constexpr int64_t kPieceBytes = 1 << 20;
-// Pieces up to this size are copied on the RPC library's thread.
-constexpr int64_t kCopyHereBytes = 64 << 10;
 
 // One of a posted job and a write is under way at any time, so nothing here
 // runs on two threads at once, and a cancelled call is noticed at the next step.

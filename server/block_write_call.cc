@@ -15,9 +15,6 @@
 namespace tetrad {
 namespace {
 
-// Data up to this size is copied on the RPC library's thread.
-constexpr int64_t kCopyHereBytes = 64 << 10;
-
 class BlockWriteCall final : public grpc::ServerReadReactor<v1::WriteRequest> {
  public:
   BlockWriteCall(const ServiceContext& service, const grpc::CallbackServerContext& context,

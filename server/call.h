@@ -23,6 +23,10 @@
 
 namespace tetrad {
 
+// Up to this size messages are copied on the RPC library's threads: a change of
+// thread would cost more than the copy.
+inline constexpr int64_t kCopyHereBytes = 64 << 10;
+
 class Call {
  public:
   Call(const ServiceContext& service, Method method, const grpc::CallbackServerContext& context);

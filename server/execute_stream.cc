@@ -170,7 +170,16 @@ void ExecuteStream::Enqueue(StreamSlot& slot, const absl::Status& status) {
 void ExecuteStream::OnWriteDone(bool ok) {
   std::unique_lock lock(mutex_);
   slots_.Free(*std::exchange(writing_, nullptr));
-  ok ? Step(std::move(lock)) : GiveUp(std::move(lock));
+  if (!ok) return GiveUp(std::move(lock));
+  // StartWrite() copies the whole answer, which is not for this thread.
+  const bool large = !slots_.ready.empty() && slots_.ready.front()->answer.ByteSizeLong() >
+                                                  static_cast<size_t>(kCopyHereBytes);
+  if (large && service_.replies.Post([stream = shared_from_this()] {
+        stream->Step(std::unique_lock(stream->mutex_));
+      })) {
+    return;
+  }
+  Step(std::move(lock));
 }
 
 void ExecuteStream::OnCancel() { GiveUp(std::unique_lock(mutex_)); }

@@ -14,13 +14,6 @@
 #include "server/codec.h"
 
 namespace tetrad {
-namespace {
-
-// Requests up to this size are copied on the RPC library's thread: a change of
-// thread would cost more than the copy.
-constexpr int64_t kCopyHereBytes = 64 << 10;
-
-}  // namespace
 
 // What the engine's callback may touch after the task itself is gone.
 struct ExecuteTask::Link {
