@@ -293,5 +293,55 @@ TEST(ExecuteStreamTest, AnswersThatNobodyReadsHoldTheStreamBack) {
   EXPECT_TRUE(Eventually([&] { return Metric(daemon, "tetrad_call_bytes") == 0; }));
 }
 
+// Streams that are finished, cancelled in part, abandoned at any moment.
+TEST(ExecuteStreamTest, StreamsThatComeAndGoLeaveNothing) {
+  const Daemon daemon({"--stream-in-flight", "8"});
+  const Stubs stubs(daemon);
+  const GroupShape kShapes[] = {{128, 2048, 32}};  // answers of 512 KiB: both ways to copy
+  const Operands large(kShapes, {.seed = 5});
+  const GroupShape kSmall[] = {{3, 24, 64}};
+  const Operands small(kSmall, {.seed = 6});
+  Register(stubs, large, "large");
+  Register(stubs, small, "small");
+  const auto client = ConnectClient(daemon.socket());
+  const auto attachment = AttachTo(*client);
+  PlacedOperands placed(*client, small, "small", attachment->lease());
+  const v1::ExecuteRequest requests[] = {placed.request, RequestOf(large, "large"),
+                                         RequestOf(small, "small")};
+  const std::string idle = Held(daemon, *client);
+  std::vector<std::jthread> threads;
+  for (uint32_t t = 0; t < 6; ++t) {
+    threads.emplace_back([&, t] {
+      uint32_t state = t;
+      const auto draw = [&state](uint32_t below) {
+        return (state = state * 1664525 + 1013904223) % 65536 * below / 65536;
+      };
+      const auto own = ConnectClient(draw(2) == 0 ? daemon.socket() : daemon.tcp());
+      for (int round = 0; round < 40; ++round) {
+        const auto stream = own->OpenExecuteStream();
+        const uint32_t count = draw(8);
+        for (uint64_t id = 0; id < count; ++id) {
+          const absl::Duration timeout =
+              draw(4) == 0 ? absl::Microseconds(draw(2000)) : absl::ZeroDuration();
+          ASSERT_TRUE(stream->Submit(id, requests[draw(3)], timeout));
+          if (draw(3) == 0) {
+            ASSERT_TRUE(stream->Cancel(draw(count)));
+          }
+        }
+        const uint32_t end = draw(3);  // all answers, some, none
+        for (uint32_t i = 0; end == 1 && i < count / 2; ++i) {
+          ASSERT_TRUE(stream->Next().has_value());
+        }
+        if (end != 0) continue;
+        stream->Close();
+        EXPECT_EQ(Drain(*stream).size(), count);
+        EXPECT_TRUE(stream->Finish().ok()) << stream->Finish();
+      }
+    });
+  }
+  threads.clear();
+  EXPECT_TRUE(Eventually([&] { return Held(daemon, *client) == idle; })) << Held(daemon, *client);
+}
+
 }  // namespace
 }  // namespace tetrad::e2e
