@@ -47,14 +47,18 @@ Call::~Call() {
 grpc::Status Call::End(const absl::Status& status) {
   grpc::Status ended = ToGrpc(status);
   code_ = ended.error_code();
-  if (code_ == grpc::StatusCode::INTERNAL || code_ == grpc::StatusCode::DATA_LOSS) {
-    service_.log.Error("call failed", {{"method", MethodName(method_)},
-                                       {"client", caller_.client},
-                                       {"request", caller_.request},
-                                       {"code", CodeName(code_)},
-                                       {"error", ended.error_message()}});
-  }
+  Report(ended);
   return ended;
+}
+
+void Call::Report(const grpc::Status& status) const {
+  const grpc::StatusCode code = status.error_code();
+  if (code != grpc::StatusCode::INTERNAL && code != grpc::StatusCode::DATA_LOSS) return;
+  service_.log.Error("call failed", {{"method", MethodName(method_)},
+                                     {"client", caller_.client},
+                                     {"request", caller_.request},
+                                     {"code", CodeName(code)},
+                                     {"error", status.error_message()}});
 }
 
 absl::Status Guarded(absl::FunctionRef<absl::Status()> body) {
@@ -77,6 +81,13 @@ absl::Status CancelledStatus(const grpc::CallbackServerContext& context) {
   return ToTime(context.raw_deadline()) <= absl::Now()
              ? absl::DeadlineExceededError("the deadline passed")
              : absl::CancelledError("the call was cancelled");
+}
+
+absl::Status TakeCallBytes(const ServiceContext& service, int64_t bytes) {
+  if (service.call_bytes.Take(bytes)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("call_bytes: ", bytes, " bytes wanted, requests and replies under way hold ",
+                   service.call_bytes.used_bytes(), " of ", service.call_bytes.limit_bytes()));
 }
 
 absl::Status PoolFull(const WorkerPool& pool) {

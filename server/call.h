@@ -33,6 +33,10 @@ struct Caller {
   operator const std::string&() const { return client; }  // NOLINT(google-explicit-constructor)
 };
 
+// Up to this size messages are copied on the RPC library's threads: a change of
+// thread would cost more than the copy.
+inline constexpr int64_t kCopyHereBytes = 64 << 10;
+
 class Call {
  public:
   Call(const ServiceContext& service, Method method, grpc::CallbackServerContext& context);
@@ -42,6 +46,8 @@ class Call {
 
   // UNAVAILABLE if the daemon takes no calls any more.
   const absl::Status& admission() const { return admission_; }
+  // A drain no longer waits for this call.
+  void LeaveGate() { pass_ = CallGate::Pass(); }
   const Caller& caller() const { return caller_; }
   const std::string& client() const { return caller_.client; }
   const std::string& request() const { return caller_.request; }
@@ -50,6 +56,8 @@ class Call {
 
   // Notes how the call ends; what to finish the RPC with.
   grpc::Status End(const absl::Status& status);
+  // Logs errors that are ours to look into.
+  void Report(const grpc::Status& status) const;
 
  private:
   const ServiceContext& service_;
@@ -73,6 +81,10 @@ absl::Time ToTime(gpr_timespec deadline);
 
 // What a cancelled call ends with.
 absl::Status CancelledStatus(const grpc::CallbackServerContext& context);
+
+// RESOURCE_EXHAUSTED if requests and replies under way hold too much already.
+// Whoever took bytes gives them back.
+absl::Status TakeCallBytes(const ServiceContext& service, int64_t bytes);
 
 // RESOURCE_EXHAUSTED: `pool` refused a job.
 absl::Status PoolFull(const WorkerPool& pool);

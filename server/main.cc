@@ -15,6 +15,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <sysexits.h>
 #include <unistd.h>
@@ -39,6 +40,8 @@ namespace {
 // What is left to do once calls were cancelled takes no longer than this.
 constexpr absl::Duration kShutdownGrace = absl::Milliseconds(500);
 constexpr std::chrono::seconds kTeardownLimit{2};
+// With a lost device only answers that are on their way are waited for.
+constexpr absl::Duration kLostDeviceGrace = absl::Seconds(1);
 
 // SIGTERM and SIGINT as a file descriptor. Made before any thread starts, which
 // then inherits that they are blocked.
@@ -65,6 +68,40 @@ class StopSignals {
  private:
   UniqueFd fd_;
 };
+
+// That the device is lost, as a file descriptor. Report() is for any thread.
+class DeviceLoss {
+ public:
+  DeviceLoss() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) { TETRAD_CHECK(fd_); }
+  int fd() const { return fd_.get(); }
+  void Report(const absl::Status& status) {
+    {
+      std::lock_guard lock(mutex_);
+      status_ = status;
+    }
+    ::eventfd_write(fd_.get(), 1);
+  }
+  absl::Status status() const {  // OK: not lost
+    std::lock_guard lock(mutex_);
+    return status_;
+  }
+
+ private:
+  const UniqueFd fd_;
+  mutable std::mutex mutex_;
+  absl::Status status_;  // guarded by mutex_
+};
+
+// The signal that came, 0 if the device was lost before.
+int WaitWhileServing(const StopSignals& signals, const DeviceLoss& loss) {
+  for (;;) {
+    pollfd entries[] = {{.fd = signals.fd(), .events = POLLIN, .revents = 0},
+                        {.fd = loss.fd(), .events = POLLIN, .revents = 0}};
+    ::poll(entries, 2, -1);
+    if (const int signal = signals.Take(); signal != 0) return signal;
+    if (entries[1].revents != 0) return 0;
+  }
+}
 
 // Waits until `idle_fd` (-1: never) is readable or the time has come. A signal
 // during a drain means that nobody wants to wait for it.
@@ -111,6 +148,19 @@ void Drain(Server& server, const Config& config, const StopSignals& signals, Log
   log.Info("drained", {{"calls_cut_off", server.calls_inside()}});
 }
 
+// What was running has ended by now; this gives its answers a moment to leave.
+// The engine is not taken down: its device may never answer.
+[[noreturn]] void LeaveLostDevice(Server& server, const DeviceLoss& loss,
+                                  const StopSignals& signals, Log& log) {
+  log.Error("device lost", {{"error", ToGrpc(loss.status()).error_message()}});
+  server.BeginDrain();
+  server.CloseGate();
+  WaitWhileDraining(signals, server.idle_fd(), absl::Now() + kLostDeviceGrace, log);
+  const TeardownWatchdog watchdog(log);
+  server.Shutdown(kShutdownGrace);
+  ::_exit(EX_SOFTWARE);
+}
+
 int ExitCode(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kInvalidArgument:
@@ -136,6 +186,13 @@ EngineOptions ToEngineOptions(const Config& config) {
   options.max_inline_bytes = config.max_inline_bytes;
   options.staging_bytes = config.staging_bytes;
   options.queue_depth = config.queue_depth;
+  options.pool_chunk_bytes = config.pool_chunk_bytes;
+  options.allocation_log = config.allocation_log;
+  options.launch_timeout = absl::Seconds(config.launch_timeout_seconds);
+  options.leases.grace = absl::Seconds(config.lease_grace_seconds);
+  options.leases.handle_idle = absl::Seconds(config.handle_idle_seconds);
+  options.leases.max_leases = config.max_leases;
+  options.leases.client_block_bytes = config.client_block_bytes;
   return options;
 }
 
@@ -159,7 +216,10 @@ int Serve(const Config& config) {
   if (!listeners.ok()) return Fail(listeners.status(), log);
   absl::StatusOr<DeviceChoice> choice = ChooseDevice(config);
   if (!choice.ok()) return Fail(choice.status(), log);
-  auto engine = Engine::Create(std::move(choice->factory), ToEngineOptions(config));
+  DeviceLoss loss;
+  EngineOptions options = ToEngineOptions(config);
+  options.on_device_lost = [&loss](const absl::Status& status) { loss.Report(status); };
+  auto engine = Engine::Create(std::move(choice->factory), options);
   if (!engine.ok()) return Fail(engine.status(), log);
   const DeviceLimits& device = (*engine)->device_limits();
   log.Info("device", {{"choice", choice->reason},
@@ -174,11 +234,11 @@ int Serve(const Config& config) {
   log.Info("ready", {{"grpc", absl::StrJoin((*server)->grpc_addresses(), ",")},
                      {"http", (*server)->http_address()}});
 
-  pollfd entry{.fd = signals.fd(), .events = POLLIN, .revents = 0};
-  int signal = 0;
-  while ((signal = signals.Take()) == 0) ::poll(&entry, 1, -1);
+  const int signal = WaitWhileServing(signals, loss);
+  if (signal == 0) LeaveLostDevice(**server, loss, signals, log);
   log.Info("signal", {{"signal", signal}});
   Drain(**server, config, signals, log);
+  if (!loss.status().ok()) LeaveLostDevice(**server, loss, signals, log);
 
   const TeardownWatchdog watchdog(log);
   (*server)->Shutdown(kShutdownGrace);

@@ -15,6 +15,7 @@
 #include "server/config.h"
 #include "server/log.h"
 #include "server/metrics.h"
+#include "server/open_streams.h"
 #include "server/request_id.h"
 #include "server/worker_pool.h"
 
@@ -25,9 +26,10 @@ struct ServiceContext {
   Engine& engine;
   Metrics& metrics;
   CallGate& gate;
+  OpenStreams& streams;
   Log& log;
   const std::optional<Root>& checkpoint_root;
-  ByteBudget& call_bytes;  // requests and replies of Execute calls
+  ByteBudget& call_bytes;  // requests and replies of Execute calls, pieces of blocks
   WorkerPool& work;        // whatever copies much or looks at every byte
   WorkerPool& replies;     // outputs of finished launches
   WorkerPool& loads;       // checkpoints

@@ -71,6 +71,13 @@ grpc::Status FakeDaemon::GetStatus(grpc::ServerContext*, const v1::GetStatusRequ
   response->set_version("fake");
   response->set_state("serving");
   response->set_max_inline_bytes(1 << 20);
+  response->mutable_pool()->set_reserved_bytes(64 << 20);
+  response->mutable_pool()->set_free_bytes(16 << 20);
+  response->mutable_pool()->set_chunks(2);
+  response->set_leases(3);
+  response->set_detached_leases(1);
+  response->set_blocks(7);
+  response->set_block_bytes(1 << 20);
   v1::DeviceStatus& device = *response->add_devices();
   device.set_uuid(kDevice);
   device.set_name("reference");

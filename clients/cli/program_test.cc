@@ -72,7 +72,9 @@ TEST_F(ProgramTest, StatusAsTextAndJson) {
   const Ran text = OnDaemon("status");
   EXPECT_EQ(text.code, kExitOk);
   EXPECT_EQ(text.err, "");
-  for (const char* part : {"serving", "fake-0", "reference", "1.0 MiB"}) {
+  for (const char* part :
+       {"serving", "fake-0", "reference", "1.0 MiB", "64.0 MiB, 16.0 MiB of it free in 2 chunks",
+        "3, 1 in their grace time", "7, 1.0 MiB"}) {
     EXPECT_THAT(text.out, HasSubstr(part));
   }
   const Ran json = OnDaemon("status --json");
