@@ -18,7 +18,7 @@ namespace tetrad::simulation {
   X(kBlockFreed) X(kBlockFreedInUse) X(kStaleName) X(kForeignName) X(kPrepared) X(kPreparedIdle)  \
   X(kPrepareRefused) X(kReleased) X(kHandleExpired) X(kInline) X(kInBlocks) X(kByHandle)          \
   X(kBySignature) X(kPinnedVersion) X(kFromDone) X(kBadOperands) X(kQueueFull)    \
-  X(kStagingOrPoolFull) X(kCannotEverFit) X(kWeightsMissing) X(kWeightsDoNotFit)                  \
+  X(kStagingOrPoolFull) X(kCannotEverFit) X(kInvalid) X(kHandleStale) X(kHandleForeign) X(kClosedOrLost) X(kWeightsMissing) X(kWeightsDoNotFit)                  \
   X(kFaultAtAdmission) X(kOk) X(kOkInBlocks) X(kBadCounts) X(kCancelled) X(kCancelledOnDevice)    \
   X(kDeadlineAtAdmission) X(kDeadlineQueued) X(kDeadlineOnDevice) X(kFailed) X(kRefused)          \
   X(kShutDown) X(kDeviceLost) X(kLaunchLost) X(kTimedOut) X(kHeldOutput) X(kRegistered)           \

@@ -47,7 +47,7 @@ TEST(SimulationTest, EveryPromiseIsKeptAndEverythingHappens) {
 }
 
 TEST(SimulationTest, ARunIsAFunctionOfItsSeed) {
-  for (uint64_t seed = 0; seed < 200; ++seed) {
+  for (uint64_t seed = 0; seed < 1000; ++seed) {
     Coverage coverage;
     const uint64_t hash = RunSeed(seed, coverage).hash;
     ASSERT_EQ(RunSeed(seed, coverage).hash, hash) << "seed " << seed;

@@ -13,7 +13,8 @@ namespace {
 constexpr Instant kMicrosecond = 1000;
 constexpr Instant kMillisecond = 1'000'000;
 constexpr Instant kLaunchTimeout = 300 * kMillisecond;
-constexpr int kEvents = 90;
+constexpr Instant kHandleIdle = 50 * kMillisecond;
+constexpr int kEvents = 200;
 
 const Catalogue& SharedCatalogue() {
   static const Catalogue catalogue = MakeCatalogue("simulated");
@@ -41,7 +42,7 @@ World::World(uint64_t seed, Profile profile, Trace& trace, Coverage& coverage)
   options.pool_chunk_bytes = limits_.chunk_bytes;
   options.launch_timeout = absl::Nanoseconds(kLaunchTimeout);
   options.leases = {.grace = absl::Milliseconds(20),
-                    .handle_idle = absl::Milliseconds(50),
+                    .handle_idle = absl::Nanoseconds(kHandleIdle),
                     .max_leases = 5,
                     .client_blocks = 5,
                     .client_block_bytes = limits_.block_bytes};
@@ -137,10 +138,10 @@ void World::Event() {
       {&World::ReadBlock, {3, 4, 4, 4}},      {&World::FreeBlock, {2, 5, 2, 5}},
       {&World::ListBlocks, {1, 1, 1, 1}},     {&World::UseStaleName, {2, 2, 2, 2}},
       {&World::Prepare, {4, 4, 4, 6}},        {&World::Release, {1, 1, 1, 2}},
-      {&World::ExecuteSome, {24, 24, 24, 20}}, {&World::Cancel, {3, 3, 3, 3}},
+      {&World::ExecuteSome, {30, 30, 30, 24}}, {&World::Cancel, {3, 3, 3, 3}},
       {&World::ReleaseHeld, {4, 6, 4, 4}},    {&World::Register, {3, 4, 4, 7}},
       {&World::BeginUpload, {1, 1, 1, 1}},    {&World::FinishUpload, {1, 1, 1, 1}},
-      {&World::Drop, {1, 2, 2, 4}},           {&World::CompleteLaunch, {14, 14, 14, 14}},
+      {&World::Drop, {1, 1, 1, 4}},           {&World::CompleteLaunch, {16, 16, 16, 16}},
       {&World::LoseLaunch, {0, 0, 1, 0}},     {&World::LoseDevice, {0, 0, 1, 0}},
       {&World::Advance, {6, 6, 8, 10}},       {&World::Step, {16, 16, 16, 16}},
       {&World::Housekeep, {4, 4, 4, 5}},
@@ -161,6 +162,26 @@ void World::Event() {
   }
 }
 
+// When housekeeping has something to do at the latest.
+Instant World::HousekeepDue() const {
+  Instant due = kNever;
+  for (const Lease& lease : leases_) {
+    if (!lease.ended) due = std::min(due, lease.expiry);
+  }
+  for (const Handle& handle : handles_) {
+    if (handle.live && !handle.lease) due = std::min(due, handle.used + kHandleIdle);
+  }
+  return due;
+}
+
+Instant World::StepDue() const {
+  Instant due = kNever;
+  for (const auto& request : requests_) {
+    if (request->pending() && request->tag != 0 && !request->handed_over) due = std::min(due, request->deadline);
+  }
+  return due;
+}
+
 void World::CheckMisuse() {
   for (const std::string& what : misuse_) {
     // An engine that took its device for lost does not know what it still does.
@@ -171,6 +192,10 @@ void World::CheckMisuse() {
 
 void World::Settle() {
   CheckMisuse();
+  Promise(housekeep_woken_ || housekeep_due_ <= HousekeepDue(), "housekeeping is woken in time",
+          housekeep_due_ - HousekeepDue());
+  Promise(step_woken_ || step_due_ <= StepDue() || lossy(), "the next step is woken in time",
+          step_due_ - StepDue());
   const EngineStats stats = engine_->Stats();
   const auto count = [](const auto& list, const auto& is) {
     return static_cast<int64_t>(std::count_if(list.begin(), list.end(), is));
@@ -211,29 +236,20 @@ void World::Step() {
 
 void World::Housekeep() {
   trace_.Add(now_, "housekeep");
-  Instant due = kNever;
   for (size_t i = 0; i < leases_.size(); ++i) {
-    if (leases_[i].ended) continue;
-    if (leases_[i].expiry <= now_) {
-      EndLeaseInModel(i);
-      coverage_.Count(Seen::kLeaseExpired);
-    } else {
-      due = std::min(due, leases_[i].expiry);
-    }
+    if (leases_[i].ended || leases_[i].expiry > now_) continue;
+    EndLeaseInModel(i);
+    coverage_.Count(Seen::kLeaseExpired);
   }
-  const Instant idle = absl::ToInt64Nanoseconds(engine_->options().leases.handle_idle);
   for (Handle& handle : handles_) {
-    if (!handle.live || handle.lease.has_value()) continue;
-    if (handle.used + idle <= now_) {
-      handle.live = false;
-      coverage_.Count(Seen::kHandleExpired);
-    } else {
-      due = std::min(due, handle.used + idle);
-    }
+    if (!handle.live || handle.lease || handle.used + kHandleIdle > now_) continue;
+    handle.live = false;
+    coverage_.Count(Seen::kHandleExpired);
   }
   housekeep_woken_ = false;
   housekeep_due_ = engine_->Housekeep();
-  Promise(housekeep_due_ == due, "housekeeping knows when it is due", housekeep_due_ - due);
+  Promise(housekeep_due_ == HousekeepDue(), "housekeeping knows when it is due",
+          housekeep_due_ - HousekeepDue());
 }
 
 void World::Quiet() {
@@ -322,7 +338,7 @@ void World::Run() {
     Event();
     Settle();
     if (random_.OneIn(8)) Quiet();
-    if (i > kEvents / 2 && random_.OneIn(500)) Close();
+    if (i > kEvents / 2 && random_.OneIn(1000)) Close();
   }
   if (!trace_.failed()) End();
   if (trace_.failed()) {
@@ -365,7 +381,7 @@ void World::CompleteLaunch() {
 }
 
 void World::LoseLaunch() {
-  if (device_->running().empty() || !random_.OneIn(4)) return;
+  if (device_->running().empty() || !random_.OneIn(8)) return;
   device_->Lose(static_cast<size_t>(
       random_.Below(static_cast<int64_t>(device_->running().size()))));
   launch_lost_ = true;
@@ -374,7 +390,7 @@ void World::LoseLaunch() {
 }
 
 void World::LoseDevice() {
-  if (!random_.OneIn(8)) return;
+  if (!random_.OneIn(10)) return;
   trace_.Add(now_, "device is lost");
   device_->LoseDevice();
 }

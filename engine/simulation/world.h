@@ -126,7 +126,8 @@ class World {
   void Quiet();  // if nothing is under way: to the byte
   void End();
   void Drain();
-  Instant NextDue() const;
+  Instant HousekeepDue() const;
+  Instant StepDue() const;
 
   void Attach();
   void Resume();

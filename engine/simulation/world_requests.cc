@@ -279,9 +279,11 @@ void World::Execute(bool in_blocks) {
   std::string reference;
   SignatureRequest signature;
   if (!handles_.empty() && random_.OneIn(2)) {
-    for (int tries = 0; tries < 4; ++tries) {
+    for (int tries = 0; tries < 8; ++tries) {
       handle = static_cast<size_t>(random_.Below(std::ssize(handles_)));
-      if (handles_[*handle].live && handles_[*handle].client == request.client) break;
+      if (handles_[*handle].live && (!in_blocks || handles_[*handle].client == request.client)) {
+        break;
+      }
     }
     request.shape = handles_[*handle].shape;
     if (!in_blocks && !random_.OneIn(10)) request.client = handles_[*handle].client;
@@ -329,7 +331,9 @@ void World::Execute(bool in_blocks) {
     coverage_.Count(Seen::kBadOperands);
   }
   request.priority = static_cast<Priority>(random_.Below(3));
-  if (random_.OneIn(3)) request.deadline = now_ - 1000 + random_.Below(6'000'000);
+  if (random_.OneIn(4)) {
+    request.deadline = random_.OneIn(10) ? now_ : now_ + 1 + random_.Below(9'000'000);
+  }
   request.keep = !draining_ && random_.OneIn(4);
   request.again = !draining_ && random_.OneIn(10);
   ask.client = Client(request.client);
@@ -398,11 +402,17 @@ void World::Admit(size_t index, const ExecuteRequest& ask, Verdict verdict,
             absl::StrCat("a request is refused for its reason, not: ", request.answer.message()),
             static_cast<int64_t>(verdict.code));
     coverage_.Count(
-        verdict.code == absl::StatusCode::kDeadlineExceeded    ? Seen::kDeadlineAtAdmission
-        : verdict.code == absl::StatusCode::kResourceExhausted ? Seen::kQueueFull
-        : verdict.code == absl::StatusCode::kNotFound          ? Seen::kWeightsMissing
+        verdict.code == absl::StatusCode::kDeadlineExceeded     ? Seen::kDeadlineAtAdmission
+        : verdict.code == absl::StatusCode::kResourceExhausted  ? Seen::kQueueFull
+        : verdict.code == absl::StatusCode::kNotFound           ? Seen::kWeightsMissing
         : verdict.code == absl::StatusCode::kFailedPrecondition ? Seen::kWeightsDoNotFit
-                                                                : Seen::kCannotEverFit);
+        : verdict.code == absl::StatusCode::kAborted            ? Seen::kHandleStale
+        : verdict.code == absl::StatusCode::kPermissionDenied   ? Seen::kHandleForeign
+        : verdict.code == absl::StatusCode::kUnavailable        ? Seen::kClosedOrLost
+                                                                : Seen::kInvalid);
+    if (verdict.code == absl::StatusCode::kInvalidArgument && request.answer.message().substr(0, 14) == "staging_bytes:") {
+      coverage_.Count(Seen::kCannotEverFit);
+    }
     return;
   }
   const bool queue_full = request.answer.message().substr(0, 11) == "queue_depth";
