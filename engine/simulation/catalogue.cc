@@ -66,10 +66,9 @@ Catalogue MakeCatalogue(const std::string& device) {
     shape.wire = LayOut(shape.signature, 1);
     shape.layout = LayOut(shape.signature, kStagingAlignment);
     const OperandLayout& l = shape.layout;
-    for (const int64_t bytes :
-         {int64_t{4} * static_cast<int64_t>(shape.signature.groups.size()), l.a_bytes,
-          l.a_scale_bytes, l.c_bytes, l.m_values * 4,
-          shape.signature.row_scale ? l.rows * 4 : int64_t{0}}) {
+    for (const int64_t bytes : {int64_t{4} * static_cast<int64_t>(shape.signature.groups.size()),
+                                l.a_bytes, l.a_scale_bytes, l.c_bytes, l.m_values * 4,
+                                shape.signature.row_scale ? l.rows * 4 : int64_t{0}}) {
       shape.inline_bytes += RoundUp(bytes, kStagingSpacing);
     }
     catalogue.shapes.push_back(std::move(shape));
@@ -81,12 +80,20 @@ Catalogue MakeCatalogue(const std::string& device) {
   columns.c_layout = OutputLayout::kColumnMajor;
   blocked.a_scale_layout = ScaleLayout::kBlocked;
   add(0, {.types = plain, .m = {3, 2}});
-  add(0, {.types = plain, .form = GroupForm::kStacked, .m = {4, 1}, .c_stride = 12,
+  add(0, {.types = plain,
+          .form = GroupForm::kStacked,
+          .m = {4, 1},
+          .c_stride = 12,
           .row_scale = true});
-  add(0, {.types = fp32, .form = GroupForm::kStacked, .m_source = MSource::kCounts,
+  add(0, {.types = fp32,
+          .form = GroupForm::kStacked,
+          .m_source = MSource::kCounts,
           .capacity_rows = 3});
-  add(0, {.types = fp16_a, .form = GroupForm::kStacked, .m_source = MSource::kOffsets,
-          .capacity_rows = 6, .row_scale = true});
+  add(0, {.types = fp16_a,
+          .form = GroupForm::kStacked,
+          .m_source = MSource::kOffsets,
+          .capacity_rows = 6,
+          .row_scale = true});
   add(1, {.types = columns, .m = {2, 0, 5}, .c_stride = 8});
   add(1, {.types = blocked, .m = {1, 3, 1}});
   add(2, {.types = plain, .m = {6}});

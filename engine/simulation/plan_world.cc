@@ -79,8 +79,8 @@ void PlanWorld::Ask(size_t index) {
 void PlanWorld::Built(size_t index, std::shared_ptr<PlanEntry> entry) {
   keys_[index].entry = std::move(entry);
   by_use_.push_back(index);
-  while (by_use_.size() > 1 && (std::ssize(by_use_) > limits_.plans ||
-                                CachedBytes() > limits_.host_bytes)) {
+  while (by_use_.size() > 1 &&
+         (std::ssize(by_use_) > limits_.plans || CachedBytes() > limits_.host_bytes)) {
     coverage_.Count(std::ssize(by_use_) > limits_.plans ? Seen::kPlanEvicted
                                                         : Seen::kPlanEvictedByBytes);
     keys_[by_use_.front()].entry = nullptr;

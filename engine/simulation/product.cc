@@ -91,17 +91,17 @@ uint32_t Product(const Signature& s, const OperandLayout& layout, const ProductO
     const size_t codes = static_cast<size_t>(CodeBytes(n, k));
     uint64_t weights = Hash(operands.b.subspan(b, codes), Value(operands.alpha, int64_t(g)));
     for (int32_t row = 0; row < n; ++row) {
-      weights = HashScales(operands.b_scales.subspan(b_scales), s.types.b_scale_layout, row, k,
-                           weights);
+      weights =
+          HashScales(operands.b_scales.subspan(b_scales), s.types.b_scale_layout, row, k, weights);
     }
     b += codes;
     b_scales += static_cast<size_t>(ScalePlaneBytes(s.types.b_scale_layout, n, k));
     const auto a_row = static_cast<size_t>(ActivationBytes(s.types.a_type, 1, k));
     for (int64_t row = 0; row < rows[g].count; ++row) {
-      uint64_t hash = Hash(
-          operands.a.subspan(static_cast<size_t>(rows[g].a) + static_cast<size_t>(row) * a_row,
-                             a_row),
-          weights);
+      uint64_t hash =
+          Hash(operands.a.subspan(static_cast<size_t>(rows[g].a) + static_cast<size_t>(row) * a_row,
+                                  a_row),
+               weights);
       if (s.types.a_type == ActivationType::kNvfp4) {
         hash = HashScales(operands.a_scales.subspan(static_cast<size_t>(rows[g].a_scales)),
                           s.types.a_scale_layout, row, k, hash);
@@ -112,9 +112,9 @@ uint32_t Product(const Signature& s, const OperandLayout& layout, const ProductO
         const int64_t at = s.types.c_layout == OutputLayout::kRowMajor
                                ? row * rows[g].c_stride + column
                                : column * rows[g].c_stride + row;
-        std::memcpy(c.subspan(static_cast<size_t>(rows[g].c)).data() +
-                        static_cast<size_t>(at) * element,
-                    &value, element);
+        std::memcpy(
+            c.subspan(static_cast<size_t>(rows[g].c)).data() + static_cast<size_t>(at) * element,
+            &value, element);
       }
     }
   }

@@ -57,8 +57,8 @@ Outcome RunSeed(uint64_t seed, Coverage& coverage, size_t lines) {
 }
 
 Search RunSeeds(uint64_t first, uint64_t count) {
-  void* const shared = ::mmap(nullptr, sizeof(Report), PROT_READ | PROT_WRITE,
-                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* const shared =
+      ::mmap(nullptr, sizeof(Report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   TETRAD_CHECK(shared != MAP_FAILED);
   Report& report = *new (shared) Report;
   std::fflush(nullptr);

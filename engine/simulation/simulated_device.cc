@@ -18,8 +18,9 @@ namespace {
 constexpr int64_t kGranularity = 256;
 
 constexpr BlockRef OperandBlocks::*kOperands[] = {
-    &OperandBlocks::a, &OperandBlocks::a_scales, &OperandBlocks::b,         &OperandBlocks::b_scales,
-    &OperandBlocks::c, &OperandBlocks::alpha,    &OperandBlocks::row_scale, &OperandBlocks::m_values};
+    &OperandBlocks::a,         &OperandBlocks::a_scales, &OperandBlocks::b,
+    &OperandBlocks::b_scales,  &OperandBlocks::c,        &OperandBlocks::alpha,
+    &OperandBlocks::row_scale, &OperandBlocks::m_values};
 
 uint64_t Tag(std::span<const std::byte> bytes) {
   uint64_t tag = 0;
@@ -71,9 +72,9 @@ absl::StatusOr<Allocation> SimulatedDevice::Allocate(int64_t bytes) {
   TETRAD_RETURN_IF_ERROR(world_.before(Call::kAllocate));
   bytes = RoundUp(std::max<int64_t>(bytes, 1), kGranularity);
   if (bytes > limits_.memory_bytes - allocated_bytes_) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("device memory: ", bytes, " bytes wanted, ",
-                     limits_.memory_bytes - allocated_bytes_, " left"));
+    return absl::ResourceExhaustedError(absl::StrCat("device memory: ", bytes, " bytes wanted, ",
+                                                     limits_.memory_bytes - allocated_bytes_,
+                                                     " left"));
   }
   Allocation allocation{AllocationId{++last_id_}, {}, bytes};
   std::memcpy(allocation.identity.uuid.data(), &last_id_, sizeof(last_id_));
@@ -279,11 +280,10 @@ void SimulatedDevice::Complete(size_t index, absl::StatusCode code) {
   Completion completion{.ticket = launch.ticket, .code = code, .device_ns = 1000};
   const std::span<std::byte> c = Bytes(o.c);
   if (code == absl::StatusCode::kOk) {
-    completion.error_word =
-        Product(binding.plan->signature, binding.plan->layout,
-                {Bytes(o.a), Bytes(o.a_scales), Bytes(o.b), Bytes(o.b_scales), Bytes(o.alpha),
-                 Bytes(o.row_scale), Bytes(o.m_values)},
-                c);
+    completion.error_word = Product(binding.plan->signature, binding.plan->layout,
+                                    {Bytes(o.a), Bytes(o.a_scales), Bytes(o.b), Bytes(o.b_scales),
+                                     Bytes(o.alpha), Bytes(o.row_scale), Bytes(o.m_values)},
+                                    c);
   } else {
     std::fill(c.begin(), c.end(), std::byte{0xEE});
   }

@@ -28,10 +28,11 @@ World::World(uint64_t seed, Profile profile, Trace& trace, Coverage& coverage)
       trace_(trace),
       coverage_(coverage),
       profile_(profile),
-      limits_(profile == Profile::kCalm ? Limits{1 << 20, 1 << 18, 8192, 1 << 16, 3, 8, 0, 40}
+      limits_(profile == Profile::kCalm       ? Limits{1 << 20, 1 << 18, 8192, 1 << 16, 3, 8, 0, 40}
               : profile == Profile::kPressure ? Limits{24576, 5120, 4096, 8192, 2, 3, 0, 20}
-              : profile == Profile::kFaults   ? Limits{1 << 18, 1 << 16, 4096, 1 << 14, 3, 4, 12, 20}
-                                              : Limits{1 << 16, 1 << 14, 2048, 1 << 14, 2, 5, 100, 6}),
+              : profile == Profile::kFaults
+                  ? Limits{1 << 18, 1 << 16, 4096, 1 << 14, 3, 4, 12, 20}
+                  : Limits{1 << 16, 1 << 14, 2048, 1 << 14, 2, 5, 100, 6}),
       spurious_(random_.OneIn(2)),
       catalogue_(SharedCatalogue()) {
   EngineOptions options;
@@ -108,18 +109,32 @@ void World::Meanwhile(Call call) {
   // Who fetches a chunk must not wait for another who does.
   const bool may_allocate = call != Call::kAllocate;
   switch (random_.Below(8)) {
-    case 0: EndLease(); break;
-    case 1: FreeBlock(); break;
-    case 2: Drop(); break;
-    case 3: Cancel(); break;
-    case 4: Release(); break;
-    case 5: Housekeep(); break;
+    case 0:
+      EndLease();
+      break;
+    case 1:
+      FreeBlock();
+      break;
+    case 2:
+      Drop();
+      break;
+    case 3:
+      Cancel();
+      break;
+    case 4:
+      Release();
+      break;
+    case 5:
+      Housekeep();
+      break;
     case 6:
       if (may_allocate && !stepping_) Step();
       break;
     case 7:
-      if (random_.OneIn(10)) Close();
-      else if (may_allocate) Execute(false);
+      if (random_.OneIn(10))
+        Close();
+      else if (may_allocate)
+        Execute(false);
       break;
   }
   --depth_;
@@ -132,18 +147,30 @@ void World::Event() {
     int weight[4];  // by profile
   };
   static constexpr Choice kChoices[] = {
-      {&World::Attach, {2, 2, 2, 5}},         {&World::Resume, {1, 1, 1, 4}},
-      {&World::Detach, {1, 1, 1, 4}},         {&World::EndLease, {1, 1, 1, 3}},
-      {&World::Allocate, {6, 9, 6, 8}},       {&World::WriteBlock, {4, 4, 4, 4}},
-      {&World::ReadBlock, {3, 4, 4, 4}},      {&World::FreeBlock, {2, 5, 2, 5}},
-      {&World::ListBlocks, {1, 1, 1, 1}},     {&World::UseStaleName, {2, 2, 2, 2}},
-      {&World::Prepare, {4, 4, 4, 6}},        {&World::Release, {1, 1, 1, 2}},
-      {&World::ExecuteSome, {30, 30, 30, 24}}, {&World::Cancel, {3, 3, 3, 3}},
-      {&World::ReleaseHeld, {4, 6, 4, 4}},    {&World::Register, {3, 4, 4, 7}},
-      {&World::BeginUpload, {1, 1, 1, 1}},    {&World::FinishUpload, {1, 1, 1, 1}},
-      {&World::Drop, {1, 1, 1, 4}},           {&World::CompleteLaunch, {16, 16, 16, 16}},
-      {&World::LoseLaunch, {0, 0, 1, 0}},     {&World::LoseDevice, {0, 0, 1, 0}},
-      {&World::Advance, {6, 6, 8, 10}},       {&World::Step, {16, 16, 16, 16}},
+      {&World::Attach, {2, 2, 2, 5}},
+      {&World::Resume, {1, 1, 1, 4}},
+      {&World::Detach, {1, 1, 1, 4}},
+      {&World::EndLease, {1, 1, 1, 3}},
+      {&World::Allocate, {6, 9, 6, 8}},
+      {&World::WriteBlock, {4, 4, 4, 4}},
+      {&World::ReadBlock, {3, 4, 4, 4}},
+      {&World::FreeBlock, {2, 5, 2, 5}},
+      {&World::ListBlocks, {1, 1, 1, 1}},
+      {&World::UseStaleName, {2, 2, 2, 2}},
+      {&World::Prepare, {4, 4, 4, 6}},
+      {&World::Release, {1, 1, 1, 2}},
+      {&World::ExecuteSome, {30, 30, 30, 24}},
+      {&World::Cancel, {3, 3, 3, 3}},
+      {&World::ReleaseHeld, {4, 6, 4, 4}},
+      {&World::Register, {3, 4, 4, 7}},
+      {&World::BeginUpload, {1, 1, 1, 1}},
+      {&World::FinishUpload, {1, 1, 1, 1}},
+      {&World::Drop, {1, 1, 1, 4}},
+      {&World::CompleteLaunch, {16, 16, 16, 16}},
+      {&World::LoseLaunch, {0, 0, 1, 0}},
+      {&World::LoseDevice, {0, 0, 1, 0}},
+      {&World::Advance, {6, 6, 8, 10}},
+      {&World::Step, {16, 16, 16, 16}},
       {&World::Housekeep, {4, 4, 4, 5}},
   };
   const size_t profile = static_cast<size_t>(profile_);
@@ -177,7 +204,8 @@ Instant World::HousekeepDue() const {
 Instant World::StepDue() const {
   Instant due = kNever;
   for (const auto& request : requests_) {
-    if (request->pending() && request->tag != 0 && !request->handed_over) due = std::min(due, request->deadline);
+    if (request->pending() && request->tag != 0 && !request->handed_over)
+      due = std::min(due, request->deadline);
   }
   return due;
 }
@@ -382,8 +410,8 @@ void World::CompleteLaunch() {
 
 void World::LoseLaunch() {
   if (device_->running().empty() || !random_.OneIn(8)) return;
-  device_->Lose(static_cast<size_t>(
-      random_.Below(static_cast<int64_t>(device_->running().size()))));
+  device_->Lose(
+      static_cast<size_t>(random_.Below(static_cast<int64_t>(device_->running().size()))));
   launch_lost_ = true;
   trace_.Add(now_, "launch is lost");
   coverage_.Count(Seen::kLaunchLost);

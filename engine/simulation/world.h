@@ -86,9 +86,9 @@ class World {
     Instant deadline = kNever;
     bool in_blocks = false, bad_counts = false;
     std::vector<Use> uses;
-    Use output;                       // in blocks
-    std::vector<std::byte> expected;  // inline: on the wire; in blocks: the output's range
-    uint64_t tag = 0;                 // to recognise it on the device; 0: none
+    Use output;                        // in blocks
+    std::vector<std::byte> expected;   // inline: on the wire; in blocks: the output's range
+    uint64_t tag = 0;                  // to recognise it on the device; 0: none
     bool keep = false, again = false;  // what `done` does
     // What became of it.
     ExecutionId id = ExecutionId::kNone;
@@ -202,9 +202,9 @@ class World {
   bool step_woken_ = false, housekeep_woken_ = false;
   bool stepping_ = false, closed_ = false, lost_ = false, launch_lost_ = false, faults_ = true;
   bool draining_ = false, disturbed_ = false;  // ended some in the midst of a step
-  int depth_ = 0;          // of what happens meanwhile
-  int64_t meanwhile_ = 0;  // so many times
-  int64_t strikes_ = 0;  // faults injected
+  int depth_ = 0;                              // of what happens meanwhile
+  int64_t meanwhile_ = 0;                      // so many times
+  int64_t strikes_ = 0;                        // faults injected
   int64_t order_ = 0, tags_ = 0;
   std::vector<std::string> misuse_;  // of the device, during this event
   std::vector<Lease> leases_;

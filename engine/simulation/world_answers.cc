@@ -12,7 +12,7 @@ namespace tetrad::simulation {
 void World::OnHandOver(const SimulatedDevice::HandOver& hand_over) {
   const absl::Status& status = hand_over.status;
   launched_at_[hand_over.ticket] = now_;
-  if (device_->lost()) return;                                   // ends like all others
+  if (device_->lost()) return;                                       // ends like all others
   if (absl::IsResourceExhausted(status) && hand_over.ahead) return;  // and is asked again
   const auto at = std::find_if(requests_.begin(), requests_.end(), [&](const auto& r) {
     return r->pending() && r->tag != 0 &&
@@ -125,7 +125,8 @@ void World::CheckAnswer(size_t index) {
 
 void World::CheckOutput(const Request& request, const Executed& executed) {
   const Shape& shape = catalogue_.shapes[request.shape];
-  Promise(executed.weights() == request.weights, "a result names the weights resolved at admission");
+  Promise(executed.weights() == request.weights,
+          "a result names the weights resolved at admission");
   Promise(executed.plan().signature == shape.signature, "a result is of the signature asked for");
   Promise(executed.output_bytes() == (request.in_blocks ? 0 : shape.wire.c_bytes),
           "output has the bytes of the signature", executed.output_bytes());

@@ -49,8 +49,8 @@ void World::Attach() {
   const size_t client = static_cast<size_t>(random_.Below(kClients));
   const auto lease = engine_->Attach(Client(client), {});
   trace_.Add(now_, "attach", client, lease.status().code());
-  const int64_t live = std::count_if(leases_.begin(), leases_.end(),
-                                     [](const Lease& l) { return !l.ended; });
+  const int64_t live =
+      std::count_if(leases_.begin(), leases_.end(), [](const Lease& l) { return !l.ended; });
   const bool full = live >= engine_->options().leases.max_leases;
   Promise(lease.ok() != full, "leases are given up to max_leases", live);
   coverage_.Count(lease.ok() ? Seen::kAttached : Seen::kAttachRefused);
@@ -115,8 +115,8 @@ void World::Allocate() {
   if (!index) return;
   const bool foreign = random_.OneIn(15);
   const size_t client = (leases_[*index].client + (foreign ? 1 : 0)) % kClients;
-  const int64_t bytes = random_.OneIn(8) ? limits_.chunk_bytes / 2 + random_.Below(700)
-                                         : 64 + 8 * random_.Below(120);
+  const int64_t bytes =
+      random_.OneIn(8) ? limits_.chunk_bytes / 2 + random_.Below(700) : 64 + 8 * random_.Below(120);
   int64_t held = 0, held_bytes = 0;
   for (const Block& block : blocks_) {
     if (!block.named || block.client != client) continue;
@@ -153,8 +153,8 @@ void World::Allocate() {
   Promise(!ended, "a lease that ends meanwhile keeps no memory");
   Promise(!lost_, "a lost device gives no memory");
   coverage_.Count(Seen::kAllocated);
-  blocks_.push_back({client, *index, block->block,
-                     std::vector<std::byte>(static_cast<size_t>(bytes)), !ended});
+  blocks_.push_back(
+      {client, *index, block->block, std::vector<std::byte>(static_cast<size_t>(bytes)), !ended});
   if (!ended) CheckBlock(blocks_.size() - 1);  // zero
 }
 
@@ -204,8 +204,7 @@ void World::FreeBlock() {
 
 void World::FreeBlock(size_t index) {
   CheckBlock(index);
-  const absl::Status status =
-      engine_->Free(Client(blocks_[index].client), blocks_[index].name);
+  const absl::Status status = engine_->Free(Client(blocks_[index].client), blocks_[index].name);
   const bool used = Used(index, 0, INT64_MAX, true);
   trace_.Add(now_, "free block", index, used, status.code());
   Promise(status.ok(), "a block can be freed");

@@ -40,8 +40,10 @@ void World::Prepare() {
     if (request.m.empty()) return;  // would be of another signature
     want = absl::StatusCode::kInvalidArgument;
   }
-  if (lease && leases_[*lease].ended) want = absl::StatusCode::kAborted;
-  else if (foreign) want = absl::StatusCode::kPermissionDenied;
+  if (lease && leases_[*lease].ended)
+    want = absl::StatusCode::kAborted;
+  else if (foreign)
+    want = absl::StatusCode::kPermissionDenied;
   const int64_t live =
       std::count_if(handles_.begin(), handles_.end(), [](const Handle& h) { return h.live; });
   if (want == absl::StatusCode::kOk && live >= engine_->options().max_plan_handles) {
@@ -51,8 +53,7 @@ void World::Prepare() {
       engine_->Prepare(Client(client), request, lease ? leases_[*lease].name : std::string());
   const absl::StatusCode got = prepared.status().code();
   trace_.Add(now_, "prepare", client, shape, lease.value_or(99), got);
-  Promise(got == want, "a plan is prepared for weights that are there",
-          static_cast<int64_t>(got));
+  Promise(got == want, "a plan is prepared for weights that are there", static_cast<int64_t>(got));
   if (!prepared.ok()) return coverage_.Count(Seen::kPrepareRefused);
   Promise(prepared->plan->signature == catalogue_.shapes[shape].signature,
           "a plan is of the signature asked for");
@@ -199,14 +200,21 @@ void World::SpoilRange(Request& request, BlockOperands& operands) {
   BlockRange& range = random_.OneIn(2) ? operands.activations : operands.output;
   request.bad = absl::StatusCode::kInvalidArgument;
   switch (random_.Below(4)) {
-    case 0: range.bytes -= 1; break;
-    case 1: range.offset = 1 << 20; break;
-    case 2: operands.output = operands.activations; break;  // too short, or the same memory
+    case 0:
+      range.bytes -= 1;
+      break;
+    case 1:
+      range.offset = 1 << 20;
+      break;
+    case 2:
+      operands.output = operands.activations;
+      break;  // too short, or the same memory
     case 3:
       for (const Block& block : blocks_) {
         if (block.named && block.client == request.client) continue;
         range.block = block.name;
-        request.bad = block.named ? absl::StatusCode::kPermissionDenied : absl::StatusCode::kAborted;
+        request.bad =
+            block.named ? absl::StatusCode::kPermissionDenied : absl::StatusCode::kAborted;
         return;
       }
       range.block = "block-0";
@@ -322,8 +330,7 @@ void World::Execute(bool in_blocks) {
   if (ResolveInModel(reference, &version) == absl::StatusCode::kOk &&
       version.family == shape.family) {
     request.version = version;
-    request.weights =
-        absl::StrCat(reference.substr(0, reference.find('@')), "@", version.number);
+    request.weights = absl::StrCat(reference.substr(0, reference.find('@')), "@", version.number);
     in_blocks ? ExpectInBlocks(request, operands) : ExpectInline(request);
   }
   if (random_.OneIn(12)) {
@@ -401,16 +408,16 @@ void World::Admit(size_t index, const ExecuteRequest& ask, Verdict verdict,
     Promise(got == verdict.code,
             absl::StrCat("a request is refused for its reason, not: ", request.answer.message()),
             static_cast<int64_t>(verdict.code));
-    coverage_.Count(
-        verdict.code == absl::StatusCode::kDeadlineExceeded     ? Seen::kDeadlineAtAdmission
-        : verdict.code == absl::StatusCode::kResourceExhausted  ? Seen::kQueueFull
-        : verdict.code == absl::StatusCode::kNotFound           ? Seen::kWeightsMissing
-        : verdict.code == absl::StatusCode::kFailedPrecondition ? Seen::kWeightsDoNotFit
-        : verdict.code == absl::StatusCode::kAborted            ? Seen::kHandleStale
-        : verdict.code == absl::StatusCode::kPermissionDenied   ? Seen::kHandleForeign
-        : verdict.code == absl::StatusCode::kUnavailable        ? Seen::kClosedOrLost
-                                                                : Seen::kInvalid);
-    if (verdict.code == absl::StatusCode::kInvalidArgument && request.answer.message().substr(0, 14) == "staging_bytes:") {
+    coverage_.Count(verdict.code == absl::StatusCode::kDeadlineExceeded ? Seen::kDeadlineAtAdmission
+                    : verdict.code == absl::StatusCode::kResourceExhausted  ? Seen::kQueueFull
+                    : verdict.code == absl::StatusCode::kNotFound           ? Seen::kWeightsMissing
+                    : verdict.code == absl::StatusCode::kFailedPrecondition ? Seen::kWeightsDoNotFit
+                    : verdict.code == absl::StatusCode::kAborted            ? Seen::kHandleStale
+                    : verdict.code == absl::StatusCode::kPermissionDenied   ? Seen::kHandleForeign
+                    : verdict.code == absl::StatusCode::kUnavailable        ? Seen::kClosedOrLost
+                                                                            : Seen::kInvalid);
+    if (verdict.code == absl::StatusCode::kInvalidArgument &&
+        request.answer.message().substr(0, 14) == "staging_bytes:") {
       coverage_.Count(Seen::kCannotEverFit);
     }
     return;
@@ -421,7 +428,8 @@ void World::Admit(size_t index, const ExecuteRequest& ask, Verdict verdict,
       Promise(queue_full ? engine_->Stats().queued == limits_.queue_depth
                          : profile_ != Profile::kCalm || strikes_ > strikes,
               "memory is short only where it is short");
-      if (request.answer.message().substr(0, 5) == "pool:" && meanwhile == meanwhile_) {
+      if (request.answer.message().substr(0, 5) == "pool:" && meanwhile == meanwhile_ &&
+          index + 1 == requests_.size()) {
         Promise(engine_->Stats().reclaimable == 0, "memory is short only after all came back");
       }
       coverage_.Count(Seen::kStagingOrPoolFull);
@@ -434,7 +442,8 @@ void World::Admit(size_t index, const ExecuteRequest& ask, Verdict verdict,
       Promise(closed_, "a request is refused because the engine closes");
       break;
     default:
-      Promise(false, absl::StrCat("a request is refused for no reason: ", request.answer.message()));
+      Promise(false,
+              absl::StrCat("a request is refused for no reason: ", request.answer.message()));
   }
 }
 

@@ -63,12 +63,12 @@ void World::BeginUpload() {
   trace_.Add(now_, "begin upload", index, upload.version.family, upload.version.content, got);
   if (!version.ok()) {
     coverage_.Count(Seen::kRegisterRefused);
-    return Promise(got == absl::StatusCode::kResourceExhausted
-                       ? full || profile_ != Profile::kCalm
-                       : (got == absl::StatusCode::kUnavailable && lossy()) ||
-                             (got == absl::StatusCode::kInternal &&
-                              (strikes_ > strikes || device_->lost())),
-                   "an upload is refused for a reason", static_cast<int64_t>(got));
+    return Promise(
+        got == absl::StatusCode::kResourceExhausted
+            ? full || profile_ != Profile::kCalm
+            : (got == absl::StatusCode::kUnavailable && lossy()) ||
+                  (got == absl::StatusCode::kInternal && (strikes_ > strikes || device_->lost())),
+        "an upload is refused for a reason", static_cast<int64_t>(got));
   }
   Promise(!full, "versions are held up to max_versions");
   Promise(!lost_, "a lost device gives no memory to weights");
@@ -100,9 +100,8 @@ void World::FinishUpload(size_t index) {
   const absl::StatusCode got = status.code();
   trace_.Add(now_, "finish upload", number, got);
   // Others may have dropped it meanwhile.
-  const auto at = std::find_if(uploads_.begin(), uploads_.end(), [&](const Upload& u) {
-    return u.version.number == number;
-  });
+  const auto at = std::find_if(uploads_.begin(), uploads_.end(),
+                               [&](const Upload& u) { return u.version.number == number; });
   if (at == uploads_.end()) {
     return Promise(!status.ok(), "what was dropped is not sealed", static_cast<int64_t>(got));
   }
