@@ -13,20 +13,19 @@
 // nothing; an Add() that lacks memory throws and adds nothing.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <list>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
@@ -136,9 +135,7 @@ class HandleTable {
     std::lock_guard lock(mutex_);
     const auto at = by_lease_.find(lease);
     if (at == by_lease_.end()) return list;
-    std::vector<uint64_t> numbers(at->second.begin(), at->second.end());
-    std::sort(numbers.begin(), numbers.end());
-    for (const uint64_t number : numbers) {
+    for (const uint64_t number : at->second) {
       const Entry& entry = entries_.find(number)->second;
       list.emplace_back(names_.Make({number, entry.secret}), entry.value);
     }
@@ -215,9 +212,9 @@ class HandleTable {
   const HandleNames names_;
   const Limits limits_;
   mutable std::mutex mutex_;  // guards all below
-  absl::flat_hash_map<uint64_t, Entry> entries_;
+  std::unordered_map<uint64_t, Entry> entries_;
   std::map<std::string, Use, std::less<>> clients_;  // of entries_
-  absl::flat_hash_map<LeaseNumber, absl::flat_hash_set<uint64_t>> by_lease_;
+  std::map<LeaseNumber, std::set<uint64_t>> by_lease_;
   std::list<uint64_t> by_use_;  // without a lease, least recent first
   int64_t bytes_ = 0;           // of entries_
   uint64_t last_ = 0;

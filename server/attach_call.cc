@@ -14,7 +14,7 @@ class AttachCall final : public grpc::ServerWriteReactor<v1::AttachEvent>,
                          public std::enable_shared_from_this<AttachCall> {
  public:
   AttachCall(const ServiceContext& service, Attachments& attachments,
-             const grpc::CallbackServerContext& context)
+             grpc::CallbackServerContext& context)
       : service_(service),
         attachments_(attachments),
         context_(context),
@@ -160,7 +160,7 @@ void Attachments::End(const std::string& lease) {
 
 grpc::ServerWriteReactor<v1::AttachEvent>* StartAttach(const ServiceContext& service,
                                                        Attachments& attachments,
-                                                       const grpc::CallbackServerContext& context,
+                                                       grpc::CallbackServerContext& context,
                                                        const v1::AttachRequest& request) {
   const auto call = std::make_shared<AttachCall>(service, attachments, context);
   call->Start(request);

@@ -41,7 +41,7 @@ class Attachments {
 // The returned reactor owns itself.
 grpc::ServerWriteReactor<v1::AttachEvent>* StartAttach(const ServiceContext& service,
                                                        Attachments& attachments,
-                                                       const grpc::CallbackServerContext& context,
+                                                       grpc::CallbackServerContext& context,
                                                        const v1::AttachRequest& request);
 
 }  // namespace tetrad

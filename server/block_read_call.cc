@@ -20,7 +20,7 @@ constexpr int64_t kPieceBytes = 1 << 20;
 // runs on two threads at once, and a cancelled call is noticed at the next step.
 class BlockReadCall final : public grpc::ServerWriteReactor<v1::ReadResponse> {
  public:
-  BlockReadCall(const ServiceContext& service, const grpc::CallbackServerContext& context,
+  BlockReadCall(const ServiceContext& service, grpc::CallbackServerContext& context,
                 const v1::ReadRequest& request)
       : service_(service),
         context_(context),
@@ -103,9 +103,9 @@ void BlockReadCall::OnWriteDone(bool ok) { ok ? Next() : End(CancelledStatus(con
 
 }  // namespace
 
-grpc::ServerWriteReactor<v1::ReadResponse>* StartBlockRead(
-    const ServiceContext& service, const grpc::CallbackServerContext& context,
-    const v1::ReadRequest& request) {
+grpc::ServerWriteReactor<v1::ReadResponse>* StartBlockRead(const ServiceContext& service,
+                                                           grpc::CallbackServerContext& context,
+                                                           const v1::ReadRequest& request) {
   auto* call = new BlockReadCall(service, context, request);
   call->Start();
   return call;

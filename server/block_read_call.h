@@ -15,8 +15,8 @@
 namespace tetrad {
 
 // The returned reactor owns itself.
-grpc::ServerWriteReactor<v1::ReadResponse>* StartBlockRead(
-    const ServiceContext& service, const grpc::CallbackServerContext& context,
-    const v1::ReadRequest& request);
+grpc::ServerWriteReactor<v1::ReadResponse>* StartBlockRead(const ServiceContext& service,
+                                                           grpc::CallbackServerContext& context,
+                                                           const v1::ReadRequest& request);
 
 }  // namespace tetrad

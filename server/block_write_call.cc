@@ -17,7 +17,7 @@ namespace {
 
 class BlockWriteCall final : public grpc::ServerReadReactor<v1::WriteRequest> {
  public:
-  BlockWriteCall(const ServiceContext& service, const grpc::CallbackServerContext& context,
+  BlockWriteCall(const ServiceContext& service, grpc::CallbackServerContext& context,
                  v1::WriteResponse& response)
       : service_(service),
         context_(context),
@@ -111,9 +111,9 @@ void BlockWriteCall::StreamEnded() {
 
 }  // namespace
 
-grpc::ServerReadReactor<v1::WriteRequest>* StartBlockWrite(
-    const ServiceContext& service, const grpc::CallbackServerContext& context,
-    v1::WriteResponse& response) {
+grpc::ServerReadReactor<v1::WriteRequest>* StartBlockWrite(const ServiceContext& service,
+                                                           grpc::CallbackServerContext& context,
+                                                           v1::WriteResponse& response) {
   return new BlockWriteCall(service, context, response);
 }
 

@@ -15,8 +15,8 @@
 namespace tetrad {
 
 // The returned reactor owns itself.
-grpc::ServerReadReactor<v1::WriteRequest>* StartBlockWrite(
-    const ServiceContext& service, const grpc::CallbackServerContext& context,
-    v1::WriteResponse& response);
+grpc::ServerReadReactor<v1::WriteRequest>* StartBlockWrite(const ServiceContext& service,
+                                                           grpc::CallbackServerContext& context,
+                                                           v1::WriteResponse& response);
 
 }  // namespace tetrad

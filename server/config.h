@@ -54,6 +54,7 @@ struct Config {
   std::string allocation_log;
   int64_t lame_duck_seconds = 5;
   int64_t drain_seconds = 25;
+  std::string crash_report;
   std::string log_format = "logfmt";
   std::string log_level = "info";
 };

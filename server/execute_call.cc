@@ -10,7 +10,7 @@ namespace {
 
 class ExecuteCall final : public grpc::ServerUnaryReactor {
  public:
-  ExecuteCall(const ServiceContext& service, const grpc::CallbackServerContext& context)
+  ExecuteCall(const ServiceContext& service, grpc::CallbackServerContext& context)
       : context_(context),
         call_(service, Method::kExecute, context),
         task_(service, call_.client()) {}
@@ -38,7 +38,7 @@ class ExecuteCall final : public grpc::ServerUnaryReactor {
 }  // namespace
 
 grpc::ServerUnaryReactor* StartExecute(const ServiceContext& service,
-                                       const grpc::CallbackServerContext& context,
+                                       grpc::CallbackServerContext& context,
                                        const v1::ExecuteRequest& request,
                                        v1::ExecuteResponse& response) {
   auto* call = new ExecuteCall(service, context);

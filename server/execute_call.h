@@ -15,7 +15,7 @@ namespace tetrad {
 
 // The returned reactor owns itself.
 grpc::ServerUnaryReactor* StartExecute(const ServiceContext& service,
-                                       const grpc::CallbackServerContext& context,
+                                       grpc::CallbackServerContext& context,
                                        const v1::ExecuteRequest& request,
                                        v1::ExecuteResponse& response);
 

@@ -24,7 +24,7 @@ using Reactor = grpc::ServerBidiReactor<v1::ExecuteStreamRequest, v1::ExecuteStr
 
 class ExecuteStream final : public Reactor, public std::enable_shared_from_this<ExecuteStream> {
  public:
-  ExecuteStream(const ServiceContext& service, const grpc::CallbackServerContext& context)
+  ExecuteStream(const ServiceContext& service, grpc::CallbackServerContext& context)
       : service_(service),
         context_(context),
         call_(service, Method::kExecuteStream, context),
@@ -246,8 +246,7 @@ void ExecuteStream::OnDone() {
 
 }  // namespace
 
-Reactor* StartExecuteStream(const ServiceContext& service,
-                            const grpc::CallbackServerContext& context) {
+Reactor* StartExecuteStream(const ServiceContext& service, grpc::CallbackServerContext& context) {
   const auto stream = std::make_shared<ExecuteStream>(service, context);
   stream->Start();
   return stream.get();

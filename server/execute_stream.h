@@ -21,6 +21,6 @@ namespace tetrad {
 
 // The returned reactor owns itself.
 grpc::ServerBidiReactor<v1::ExecuteStreamRequest, v1::ExecuteStreamResponse>* StartExecuteStream(
-    const ServiceContext& service, const grpc::CallbackServerContext& context);
+    const ServiceContext& service, grpc::CallbackServerContext& context);
 
 }  // namespace tetrad

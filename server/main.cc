@@ -26,6 +26,7 @@
 #include "engine/support/status_macros.h"
 #include "engine/support/unique_fd.h"
 #include "server/config.h"
+#include "server/crash_report.h"
 #include "server/device_choice.h"
 #include "server/listeners.h"
 #include "server/log.h"
@@ -111,7 +112,7 @@ void WaitWhileDraining(const StopSignals& signals, int idle_fd, absl::Time until
                         {.fd = idle_fd, .events = POLLIN, .revents = 0}};
     ::poll(entries, 2, static_cast<int>(std::max<int64_t>(left_ms, 0)));
     if (const int signal = signals.Take(); signal != 0) {
-      log.Warning("second signal, exiting at once", {{"signal", std::to_string(signal)}});
+      log.Warning("second signal, exiting at once", {{"signal", signal}});
       ::_exit(128 + signal);
     }
     if (left_ms <= 0 || entries[1].revents != 0) return;
@@ -137,14 +138,14 @@ class TeardownWatchdog {
 };
 
 void Drain(Server& server, const Config& config, const StopSignals& signals, Log& log) {
-  log.Info("draining", {{"lame_duck_seconds", std::to_string(config.lame_duck_seconds)},
-                        {"drain_seconds", std::to_string(config.drain_seconds)}});
+  log.Info("draining", {{"lame_duck_seconds", config.lame_duck_seconds},
+                        {"drain_seconds", config.drain_seconds}});
   server.BeginDrain();
   WaitWhileDraining(signals, -1, absl::Now() + absl::Seconds(config.lame_duck_seconds), log);
   server.CloseGate();
   WaitWhileDraining(signals, server.idle_fd(), absl::Now() + absl::Seconds(config.drain_seconds),
                     log);
-  log.Info("drained", {{"calls_cut_off", std::to_string(server.calls_inside())}});
+  log.Info("drained", {{"calls_cut_off", server.calls_inside()}});
 }
 
 // What was running has ended by now; this gives its answers a moment to leave.
@@ -173,8 +174,8 @@ int ExitCode(const absl::Status& status) {
 
 int Fail(const absl::Status& status, Log& log) {
   const grpc::Status shown = ToGrpc(status);
-  log.Error("cannot start", {{"code", std::string(CodeName(shown.error_code()))},
-                             {"error", shown.error_message()}});
+  log.Error("cannot start",
+            {{"code", CodeName(shown.error_code())}, {"error", shown.error_message()}});
   return ExitCode(status);
 }
 
@@ -206,9 +207,11 @@ int Serve(const Config& config) {
   Log log(config.log_format == "json" ? LogFormat::kJson : LogFormat::kLogfmt,
           ToLogLevel(config.log_level));
   const Version version = BuildVersion();
-  log.Info("starting", {{"version", std::string(version.version)},
-                        {"commit", std::string(version.commit)},
-                        {"pid", std::to_string(::getpid())}});
+  log.Info("starting",
+           {{"version", version.version}, {"commit", version.commit}, {"pid", ::getpid()}});
+  if (const absl::Status status = InstallCrashReport(config.crash_report, version); !status.ok()) {
+    return Fail(status, log);
+  }
   absl::StatusOr<Listeners> listeners = Listeners::Claim(config);
   if (!listeners.ok()) return Fail(listeners.status(), log);
   absl::StatusOr<DeviceChoice> choice = ChooseDevice(config);
@@ -224,8 +227,8 @@ int Serve(const Config& config) {
                       {"uuid", device.uuid},
                       {"capability", device.capability},
                       {"kernel", device.kernels.empty() ? "" : device.kernels.front().name},
-                      {"units", std::to_string(device.ctas)},
-                      {"memory_bytes", std::to_string(device.memory_bytes)}});
+                      {"units", device.ctas},
+                      {"memory_bytes", device.memory_bytes}});
   auto server = Server::Start(config, *std::move(listeners), **engine, log);
   if (!server.ok()) return Fail(server.status(), log);
   log.Info("ready", {{"grpc", absl::StrJoin((*server)->grpc_addresses(), ",")},
@@ -233,7 +236,7 @@ int Serve(const Config& config) {
 
   const int signal = WaitWhileServing(signals, loss);
   if (signal == 0) LeaveLostDevice(**server, loss, signals, log);
-  log.Info("signal", {{"signal", std::to_string(signal)}});
+  log.Info("signal", {{"signal", signal}});
   Drain(**server, config, signals, log);
   if (!loss.status().ok()) LeaveLostDevice(**server, loss, signals, log);
 

@@ -16,6 +16,7 @@
 #include "server/log.h"
 #include "server/metrics.h"
 #include "server/open_streams.h"
+#include "server/request_id.h"
 #include "server/worker_pool.h"
 
 namespace tetrad {
@@ -33,6 +34,8 @@ struct ServiceContext {
   WorkerPool& replies;     // outputs of finished launches
   WorkerPool& loads;       // checkpoints
   absl::Time started;
+  // Giving out an id changes nothing that a service could see.
+  mutable RequestIds request_ids{started};
 };
 
 }  // namespace tetrad

@@ -89,6 +89,11 @@ TEST_F(ProgramTest, WeightsCommands) {
   EXPECT_THAT(list.out, HasSubstr("2 x 2 x 32"));
   EXPECT_THAT(list.out, HasSubstr("sealed"));
   EXPECT_EQ(OnDaemon("--json weights list").lines()[0]["weights"][0]["name"], "w");
+  EXPECT_THAT(OnDaemon("weights seal w 1").out, HasSubstr("sealed"));
+  EXPECT_EQ(OnDaemon("weights seal w 1 --json").lines()[0]["sealed"], true);
+  const Ran unknown = OnDaemon("weights seal w 2");
+  EXPECT_EQ(unknown.code, kExitDaemon);
+  EXPECT_THAT(unknown.err, HasSubstr("NOT_FOUND"));
   EXPECT_EQ(OnDaemon("weights drop w").out, "dropped 1 version of w\n");
   const Ran again = OnDaemon("weights drop w --json");
   EXPECT_EQ(again.code, kExitDaemon);
