@@ -106,7 +106,7 @@ class HandleTable {
     return Erase(parts.number);
   }
 
-  // All that belongs to the lease. Allocates nothing.
+  // All that belongs to the lease, oldest first. Allocates nothing.
   void RemoveLease(LeaseNumber lease) {
     std::lock_guard lock(mutex_);
     for (;;) {
@@ -214,6 +214,7 @@ class HandleTable {
   mutable std::mutex mutex_;  // guards all below
   std::unordered_map<uint64_t, Entry> entries_;
   std::map<std::string, Use, std::less<>> clients_;  // of entries_
+  // Ordered, so that what a lease held always goes in the same order.
   std::map<LeaseNumber, std::set<uint64_t>> by_lease_;
   std::list<uint64_t> by_use_;  // without a lease, least recent first
   int64_t bytes_ = 0;           // of entries_

@@ -154,6 +154,7 @@ Pool::Stats Pool::stats() const {
 template <class Attempt>
 auto Pool::Insist(int64_t bytes, const Attempt& attempt) -> decltype(attempt()) {
   while (true) {
+    if (abandoned()) return absl::UnavailableError("the device was lost, the daemon restarts");
     const uint64_t before = returned_;
     auto result = attempt();
     if (!absl::IsResourceExhausted(result.status())) return result;

@@ -76,8 +76,8 @@ class Pool {
   // returns the bytes it took.
   int64_t Trim();
 
-  // The device is lost: it is not called any more, nothing is handed out, and
-  // what is freed is only struck off the books.
+  // The device is lost: it is not called any more, nothing is handed out
+  // (UNAVAILABLE), and what is freed is only struck off the books.
   void Abandon() { abandoned_.store(true); }
   bool abandoned() const { return abandoned_.load(); }
 

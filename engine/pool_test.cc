@@ -243,6 +243,22 @@ TEST_F(PoolTest, AsksForReliefUntilThereIsNone) {
   ExpectEmptyAfterTrim();
 }
 
+TEST_F(PoolTest, AnAbandonedPoolHandsNothingOutAndCallsNobody) {
+  const BlockRef block = Allocate(1000);
+  const auto whole = pool_->AllocateWhole(1000);
+  ASSERT_TRUE(whole.ok());
+  pool_->Abandon();
+  pool_->Free(block);  // its memory may still be written
+  pool_->FreeWhole(whole->id);
+  const int64_t allocations = upstream_->stats().allocations;
+  EXPECT_TRUE(absl::IsUnavailable(pool_->Allocate(1000).status()));
+  EXPECT_TRUE(absl::IsUnavailable(pool_->AllocateWhole(1000).status()));
+  EXPECT_EQ(upstream_->stats().allocations, allocations);
+  EXPECT_EQ(upstream_->stats().clear_calls, 0);
+  pool_.reset();
+  EXPECT_EQ(upstream_->stats().allocations, allocations);
+}
+
 TEST_F(PoolTest, WholesGoBackUpstreamAndNeverToAnybodyElse) {
   const auto a = pool_->AllocateWhole(100);
   ASSERT_TRUE(a.ok());

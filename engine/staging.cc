@@ -173,8 +173,9 @@ void PlanEntry::Return(std::unique_ptr<StagingSet> set) {
 void PlanEntry::Unbind(StagingSet& set) {
   if (set.binding == BindingId::kNone) return;
   const absl::Status unbound = device_.Unbind(std::exchange(set.binding, BindingId::kNone));
-  // Of a lost device nothing is known, and nothing is used again.
-  TETRAD_CHECK(unbound.ok() || pool_.abandoned());
+  // Of a lost device nothing is known, and nothing is used again. It may be lost
+  // and the executor not have seen it yet.
+  TETRAD_CHECK(unbound.ok() || pool_.abandoned() || !device_.health().ok());
 }
 
 void PlanEntry::DropIfRetired(StagingSet& set) {

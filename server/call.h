@@ -25,10 +25,6 @@
 
 namespace tetrad {
 
-// Up to this size messages are copied on the RPC library's threads: a change of
-// thread would cost more than the copy.
-inline constexpr int64_t kCopyHereBytes = 64 << 10;
-
 // Whose call it is, and its id. Both go into every log line about it.
 struct Caller {
   std::string client;
@@ -36,6 +32,10 @@ struct Caller {
   // Not explicit, for bodies of calls that take only the client's name.
   operator const std::string&() const { return client; }  // NOLINT(google-explicit-constructor)
 };
+
+// Up to this size messages are copied on the RPC library's threads: a change of
+// thread would cost more than the copy.
+inline constexpr int64_t kCopyHereBytes = 64 << 10;
 
 class Call {
  public:
