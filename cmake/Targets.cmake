@@ -3,10 +3,26 @@
 # tetrad_library(NAME SOURCES ... [DEPS ...])   a static library of one folder
 # tetrad_program(NAME SOURCES ... [DEPS ...])   an executable in ${CMAKE_BINARY_DIR}/bin
 # tetrad_test(NAME SOURCES ... [DEPS ...] [LABELS unit] [TIMEOUT 120])
+# tetrad_version(NAME OUT)   a target that writes version.cc of version.cc.in here with the commit
+#                            checked out now, at every build; OUT gets the path of version.cc
+function(tetrad_version name out)
+  set(version_cc "${CMAKE_CURRENT_BINARY_DIR}/version.cc")
+  add_custom_target(${name} BYPRODUCTS "${version_cc}"
+    COMMAND "${CMAKE_COMMAND}" "-Dsource=${CMAKE_SOURCE_DIR}"
+      "-Dinput=${CMAKE_CURRENT_SOURCE_DIR}/version.cc.in" "-Doutput=${version_cc}"
+      "-Dversion=${PROJECT_VERSION}"
+      "-Dcompiler=${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}"
+      -P "${CMAKE_SOURCE_DIR}/cmake/write-version.cmake"
+    DEPENDS version.cc.in "${CMAKE_SOURCE_DIR}/cmake/write-version.cmake"
+    COMMENT "Writing the version" VERBATIM)
+  set(${out} "${version_cc}" PARENT_SCOPE)
+endfunction()
+
 function(tetrad_library name)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
   add_library(${name} STATIC ${arg_SOURCES})
-  target_link_libraries(${name} PUBLIC tetrad_options ${arg_DEPS})
+  # What the options ask of our own sources is nothing to users of an installed library.
+  target_link_libraries(${name} PUBLIC $<BUILD_INTERFACE:tetrad_options> ${arg_DEPS})
 endfunction()
 
 function(tetrad_program name)

@@ -9,12 +9,9 @@
 #include <new>
 #include <utility>
 
-#include <sched.h>
-#include <unistd.h>
-
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 
+#include "engine/machine_limits.h"
 #include "engine/support/status_macros.h"
 #include "kernels/cpu/rates.h"
 
@@ -25,12 +22,6 @@ int64_t NowNs() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
-}
-
-int UsableThreads() {
-  cpu_set_t set;
-  if (::sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(CPU_COUNT(&set), 1);
-  return std::max<int>(static_cast<int>(std::thread::hardware_concurrency()), 1);
 }
 
 // Stable across restarts: from the machine id, which itself must not be shown on
@@ -73,10 +64,10 @@ absl::StatusOr<std::unique_ptr<CpuDevice>> CpuDevice::Create(const Options& opti
   limits.uuid = CpuUuid();
   limits.name = absl::StrCat("CPU, ", std::string(cpu::Name(set)));
   limits.capability = "cpu";
-  limits.ctas = options.threads > 0 ? options.threads : UsableThreads();
-  limits.memory_bytes = options.memory_bytes > 0
-                            ? options.memory_bytes
-                            : ::sysconf(_SC_PHYS_PAGES) / 4 * 3 * ::sysconf(_SC_PAGESIZE);
+  const MachineLimits machine = ReadMachineLimits();
+  limits.ctas = options.threads > 0 ? options.threads : machine.threads;
+  limits.memory_bytes =
+      options.memory_bytes > 0 ? options.memory_bytes : machine.memory_bytes / 4 * 3;
   limits.lanes = 4;
   limits.max_in_flight = options.max_in_flight;
   limits.kernels.push_back({absl::StrCat("cpu.", std::string(cpu::Name(set))), CpuTiles()});

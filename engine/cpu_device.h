@@ -28,8 +28,8 @@ namespace tetrad {
 class CpuDevice final : public Device {
  public:
   struct Options {
-    int threads = 0;           // 0: as many as the process may run on
-    int64_t memory_bytes = 0;  // 0: three quarters of the machine's
+    int threads = 0;           // 0: as many as the process may keep busy
+    int64_t memory_bytes = 0;  // 0: three quarters of what it may use
     std::optional<cpu::InstructionSet> instruction_set = std::nullopt;  // default: the best
     int32_t max_in_flight = 64;
     bool measure_rates = true;  // takes a fraction of a second

@@ -305,37 +305,53 @@ TEST_P(DeviceContract, HoldsOnMemoryStayBalancedOverManyRebinds) {
 }
 
 // Launches and rebinds from two threads: each call wins or is refused, and no
-// launch sees memory of both sides.
+// launch computes with memory of both sides. Many groups, so that both take long.
 TEST_P(DeviceContract, LaunchesAndRebindsExcludeEachOther) {
-  const std::vector<GroupShape> shapes = {{9, 48, 96}};
-  DeviceSampleOptions options;
+  const std::vector<GroupShape> shapes(20000, {1, 8, 32});
+  DeviceSampleOptions options{.sample = {.kind = DataKind::kContest, .form = GroupForm::kStacked}};
   DeviceSample one(device(), shapes, options);
   options.sample.seed = 2;
   DeviceSample two(device(), shapes, options);
+  OperandBlocks blocks[] = {one.blocks(), two.blocks()};
+  blocks[1].c = blocks[0].c;
+  const auto output = [&] {
+    return Read(blocks[0].c.allocation, blocks[0].c.offset, static_cast<size_t>(blocks[0].c.bytes));
+  };
+  std::vector<std::byte> expected[2];
   const BindingId binding = Bind(one);
-  std::atomic<bool> stop{false};
+  for (int i = 1; i >= 0; --i) {
+    ASSERT_TRUE(device().Rebind(binding, blocks[i]).ok());
+    RunOnce(binding);
+    expected[i] = output();
+  }
+  ASSERT_TRUE(one.Correct());
+  ASSERT_NE(expected[0], expected[1]);
+
+  constexpr int kRounds = 50;
+  std::atomic<int> asked{0}, begun{0};
   std::thread rebinder([&] {
-    for (int i = 0; !stop; ++i) {
-      const absl::Status status = device().Rebind(binding, (i % 2 == 0 ? two : one).blocks());
+    int side = 1;
+    for (int round = 1; round <= kRounds; ++round) {
+      while (asked < round) std::this_thread::yield();
+      begun = round;
+      const absl::Status status = device().Rebind(binding, blocks[side]);
       EXPECT_TRUE(status.ok() || absl::IsFailedPrecondition(status)) << status;
-      std::this_thread::yield();
+      if (status.ok()) side = 1 - side;
     }
   });
-  int launched = 0;
-  EXPECT_TRUE(Eventually([&] {
-    const absl::Status status = device().Launch(LaneId{0}, binding, 1);
-    EXPECT_TRUE(status.ok() || absl::IsFailedPrecondition(status)) << status;
-    if (status.ok()) WaitFor(1);
-    launched += status.ok();
-    return launched == 300;
-  }));
-  stop = true;
-  rebinder.join();
-  for (DeviceSample* sample : {&one, &two}) {
-    ASSERT_TRUE(device().Rebind(binding, sample->blocks()).ok());
-    RunOnce(binding);
-    EXPECT_TRUE(sample->Correct());
+  for (int round = 1; round <= kRounds; ++round) {
+    asked = round;
+    while (begun < round) std::this_thread::yield();
+    EXPECT_TRUE(Eventually([&] {
+      const absl::Status status = device().Launch(LaneId{0}, binding, 1);
+      EXPECT_TRUE(status.ok() || absl::IsFailedPrecondition(status)) << status;
+      return status.ok();
+    }));
+    WaitFor(1);
+    const std::vector<std::byte> got = output();
+    EXPECT_TRUE(got == expected[0] || got == expected[1]) << "round " << round;
   }
+  rebinder.join();
   ASSERT_TRUE(device().Unbind(binding).ok());
   EXPECT_TRUE(one.FreeAll());
   EXPECT_TRUE(two.FreeAll());

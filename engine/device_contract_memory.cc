@@ -180,6 +180,7 @@ TEST_P(DeviceContract, RangesAreCheckedAtEveryEdgeWithoutOverflow) {
   const absl::Status refused = device().Clear(a.id, 7, size);
   EXPECT_THAT(Text(refused),
               HasSubstr(absl::StrCat(size, " bytes at offset 7 exceed the allocation's ", size)));
+  EXPECT_TRUE(device().Free(a.id).ok()) << "a refused call holds nothing";
 }
 
 TEST_P(DeviceContract, WriteAndClearTouchTheirRangeOnly) {
@@ -202,6 +203,8 @@ TEST_P(DeviceContract, WriteAndClearTouchTheirRangeOnly) {
             std::vector<std::byte>(expected.end() - 13, expected.end()));
   EXPECT_EQ(Read(beside.id, 0, static_cast<size_t>(beside.bytes)),
             std::vector<std::byte>(static_cast<size_t>(beside.bytes)));
+  EXPECT_TRUE(device().Free(a.id).ok()) << "a copy that is over holds nothing";
+  EXPECT_TRUE(device().Free(beside.id).ok());
 }
 
 // A copy may be under way in another thread: refused then, never pulled away

@@ -78,7 +78,7 @@ class EngineTest : public ::testing::Test {
     EXPECT_EQ(stats.blocks, 0);
     EXPECT_EQ(stats.block_bytes, 0);
     EXPECT_EQ(stats.pool.whole_bytes, 0);
-    EXPECT_EQ(stats.pool.block_bytes, stats.staging_bytes);
+    EXPECT_EQ(stats.pool.asked_bytes, stats.staging_bytes);
     EXPECT_EQ(stats.memory.allocated_bytes, stats.pool.reserved_bytes);
   }
   template <typename Condition>

@@ -3,6 +3,9 @@
 #include "engine/free_ranges.h"
 
 #include <iterator>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
 
 #include "engine/support/status_macros.h"
 
@@ -51,15 +54,15 @@ FreeRanges::Range FreeRanges::FromPlace(Places::const_iterator place) {
 std::optional<FreeRanges::Range> FreeRanges::Take(int64_t bytes) {
   TETRAD_CHECK(bytes > 0 && IsGranular(bytes));
   if (bytes > largest_bytes()) return std::nullopt;
-  const auto best = by_size_.lower_bound(SizeKey({0, 0, bytes}));
-  const Range whole = FromSizeKey(*best);
-  by_size_.erase(best);
+  auto best = by_size_.extract(by_size_.lower_bound(SizeKey({0, 0, bytes})));
+  const Range whole = FromSizeKey(best.value());
   const auto place = by_end_.find(PlaceKey(whole.chunk, whole.offset + whole.bytes));
   if (whole.bytes == bytes) {
     by_end_.erase(place);
   } else {
     place->second += bytes;
-    by_size_.insert(SizeKey({whole.chunk, whole.offset + bytes, whole.bytes - bytes}));
+    best.value() = SizeKey({whole.chunk, whole.offset + bytes, whole.bytes - bytes});
+    by_size_.insert(std::move(best));
   }
   bytes_ -= bytes;
   return Range{whole.chunk, whole.offset, bytes};
@@ -71,6 +74,8 @@ FreeRanges::Range FreeRanges::Give(const Range& range) {
   const int64_t end = range.offset + range.bytes;
   TETRAD_CHECK(Granules(end) >> kOffsetBits == 0 && range.chunk >> kChunkBits == 0);
   Range merged = range;
+  Places::node_type previous_place;
+  std::set<absl::uint128>::node_type size;  // of a neighbour: becomes that of the merged range
   // The first range of the chunk that ends no earlier, and the one before it.
   auto next = by_end_.lower_bound(PlaceKey(range.chunk, end));
   if (next != by_end_.begin()) {
@@ -79,8 +84,8 @@ FreeRanges::Range FreeRanges::Give(const Range& range) {
     if (before.chunk == range.chunk) {
       TETRAD_CHECK(before.offset + before.bytes <= range.offset);
       if (before.offset + before.bytes == range.offset) {
-        by_size_.erase(SizeKey(before));
-        next = by_end_.erase(previous);
+        size = by_size_.extract(SizeKey(before));
+        previous_place = by_end_.extract(previous);
         merged = {range.chunk, before.offset, before.bytes + range.bytes};
       }
     }
@@ -89,13 +94,22 @@ FreeRanges::Range FreeRanges::Give(const Range& range) {
   const bool in_chunk = after.bytes > 0 && after.chunk == range.chunk;
   TETRAD_CHECK(!in_chunk || end <= after.offset);
   if (in_chunk && end == after.offset) {
-    by_size_.erase(SizeKey(after));
+    size = by_size_.extract(SizeKey(after));
     next->second = merged.offset;
     merged.bytes += after.bytes;
+  } else if (previous_place) {
+    previous_place.key() = PlaceKey(range.chunk, end);
+    by_end_.insert(next, std::move(previous_place));
   } else {
-    by_end_.emplace_hint(next, PlaceKey(range.chunk, end), merged.offset);
+    const auto place = by_end_.emplace_hint(next, PlaceKey(range.chunk, end), merged.offset);
+    absl::Cleanup undo = [&] { by_end_.erase(place); };
+    by_size_.insert(SizeKey(merged));
+    std::move(undo).Cancel();
   }
-  by_size_.insert(SizeKey(merged));
+  if (size) {
+    size.value() = SizeKey(merged);
+    by_size_.insert(std::move(size));
+  }
   bytes_ += range.bytes;
   return merged;
 }

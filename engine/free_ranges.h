@@ -10,16 +10,18 @@
 // offset and size is a multiple of kGranuleBytes; a chunk is less than 2^44 bytes
 // and has a number below 2^48.
 //
-// Each call costs O(log ranges). Not thread-safe. Giving what is free already is
-// a bug of the caller and ends the program.
+// Each call costs O(log ranges). Only a Give() that merges with nothing needs
+// host memory; if that is lacking it throws and changes nothing. (Abseil's
+// trees are faster here and do not survive such a lack.) Not thread-safe. Giving what is free
+// already is a bug of the caller and ends the program.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <set>
 
-#include "absl/container/btree_map.h"
-#include "absl/container/btree_set.h"
 #include "absl/numeric/int128.h"
 
 namespace tetrad {
@@ -49,7 +51,7 @@ class FreeRanges {
   size_t count() const { return by_size_.size(); }
 
  private:
-  using Places = absl::btree_map<absl::uint128, int64_t>;
+  using Places = std::map<absl::uint128, int64_t>;
   // Keys are numbers, so that a comparison is one: chunk and end of a range, and
   // bytes, chunk and offset.
   static absl::uint128 PlaceKey(uint64_t chunk, int64_t end);
@@ -60,8 +62,8 @@ class FreeRanges {
   // Where each range starts, by its end: what is taken from the front of a range
   // or given in front of it does not move it.
   Places by_end_;
-  absl::btree_set<absl::uint128> by_size_;  // the same ranges
-  int64_t bytes_ = 0;                       // of all ranges
+  std::set<absl::uint128> by_size_;  // the same ranges
+  int64_t bytes_ = 0;                // of all ranges
 };
 
 }  // namespace tetrad

@@ -18,14 +18,14 @@
 #include <list>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
-#include "absl/container/btree_set.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
@@ -212,10 +212,10 @@ class HandleTable {
   const HandleNames names_;
   const Limits limits_;
   mutable std::mutex mutex_;  // guards all below
-  absl::flat_hash_map<uint64_t, Entry> entries_;
+  std::unordered_map<uint64_t, Entry> entries_;
   std::map<std::string, Use, std::less<>> clients_;  // of entries_
   // Ordered, so that what a lease held always goes in the same order.
-  absl::flat_hash_map<LeaseNumber, absl::btree_set<uint64_t>> by_lease_;
+  std::map<LeaseNumber, std::set<uint64_t>> by_lease_;
   std::list<uint64_t> by_use_;  // without a lease, least recent first
   int64_t bytes_ = 0;           // of entries_
   uint64_t last_ = 0;

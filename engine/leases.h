@@ -19,10 +19,10 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
@@ -76,7 +76,7 @@ class Leases {
     uint64_t secret = 0;
     Instant expiry = kNever;  // kNever: attached
   };
-  using Map = absl::flat_hash_map<uint64_t, Lease>;
+  using Map = std::unordered_map<uint64_t, Lease>;
   absl::StatusOr<Map::const_iterator> FindLocked(std::string_view client,
                                                  std::string_view lease) const;
   void Erase(Map::const_iterator at);

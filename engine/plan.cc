@@ -3,9 +3,9 @@
 #include "engine/plan.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 
 #include "engine/support/status_macros.h"
 
@@ -54,9 +54,9 @@ absl::StatusOr<Plan> BuildPlan(const Signature& signature, const DeviceLimits& l
   plan.tile = kernel.tile;
   plan.floor = ComputeFloor(signature, limits.rates);
   if (signature.device_m()) {
-    plan.explanation = absl::StrFormat(
-        "%s: rows are read at launch; tiles of %d x %d are formed from the live counts",
-        kernel.name, kernel.tile.max_rows, kernel.tile.max_columns);
+    plan.explanation =
+        absl::StrCat(kernel.name, ": rows are read at launch; tiles of ", kernel.tile.max_rows,
+                     " x ", kernel.tile.max_columns, " are formed from the live counts");
     return plan;
   }
   plan.schedule = LayOutTiles(signature.groups, kernel.tile, limits.ctas);
@@ -65,9 +65,12 @@ absl::StatusOr<Plan> BuildPlan(const Signature& signature, const DeviceLimits& l
     rows = std::max(rows, tile.rows);
     columns = std::max(columns, tile.columns);
   }
-  plan.explanation = absl::StrFormat(
-      "%s: %d tiles of at most %d x %d on %d CTAs, longest CTA %.2f of the ideal; bound by %s",
-      kernel.name, plan.schedule.tiles.size(), rows, columns, limits.ctas, plan.schedule.balance(),
+  // Not StrFormat(): that does not survive a lack of memory.
+  char balance[32];
+  std::snprintf(balance, sizeof(balance), "%.2f", plan.schedule.balance());
+  plan.explanation = absl::StrCat(
+      kernel.name, ": ", plan.schedule.tiles.size(), " tiles of at most ", rows, " x ", columns,
+      " on ", limits.ctas, " CTAs, longest CTA ", balance, " of the ideal; bound by ",
       plan.floor.compute_us >= plan.floor.memory_us ? "arithmetic" : "memory");
   return plan;
 }

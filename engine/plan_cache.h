@@ -22,10 +22,11 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "absl/container/node_hash_map.h"
+#include "absl/hash/hash.h"
 #include "absl/status/statusor.h"
 
 #include "engine/signature.h"
@@ -109,7 +110,8 @@ class PlanCache {
 
   const Limits limits_;
   mutable std::mutex mutex_;  // guards all below
-  absl::node_hash_map<PlanKey, Slot> slots_;
+  // Not one of Abseil: those do not survive a node that could not be allocated.
+  std::unordered_map<PlanKey, Slot, absl::Hash<PlanKey>> slots_;
   std::list<Use> by_use_;  // built plans, least recent first
   std::list<Use> building_;
   int64_t host_bytes_ = 0;  // of built plans

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
 #include "engine/support/status_macros.h"
@@ -86,8 +87,10 @@ absl::StatusOr<Allocation> Pool::AllocateWhole(int64_t bytes) {
   absl::StatusOr<Allocation> allocation = Insist(bytes, [&] { return upstream_.allocate(bytes); });
   if (allocation.ok()) {
     TETRAD_CHECK(allocation->bytes >= bytes);
+    absl::Cleanup give_back = [&] { upstream_.free(allocation->id).IgnoreError(); };
     std::lock_guard lock(mutex_);
     TETRAD_CHECK(wholes_.try_emplace(allocation->id, Whole{*allocation, bytes, number}).second);
+    std::move(give_back).Cancel();
     reserved_bytes_ += allocation->bytes;
     whole_bytes_ += allocation->bytes;
   }
@@ -134,6 +137,7 @@ Pool::Stats Pool::stats() const {
   Stats stats;
   stats.reserved_bytes = reserved_bytes_;
   stats.block_bytes = block_bytes_;
+  stats.asked_bytes = asked_bytes_;
   stats.whole_bytes = whole_bytes_;
   stats.free_bytes = free_.bytes();
   stats.largest_free_bytes = free_.largest_bytes();
@@ -168,33 +172,58 @@ absl::StatusOr<Pool::Taken> Pool::Carve(int64_t bytes, uint64_t number) {
   const int64_t rounded = RoundUp(bytes);
   std::unique_lock lock(mutex_);
   while (true) {
-    if (const auto range = free_.Take(rounded)) {
-      if (empty_ == range->chunk) empty_.reset();
-      return HandOut({*range, bytes, number});
-    }
+    if (const auto range = free_.Take(rounded)) return HandOutFree({*range, bytes, number});
     if (!fetching_) break;
     changed_.wait(lock, [this] { return !fetching_; });
   }
   fetching_ = true;
   lock.unlock();
-  absl::StatusOr<Allocation> chunk = FetchChunk(rounded);
-  lock.lock();
-  fetching_ = false;
-  changed_.notify_all();
+  absl::StatusOr<Allocation> chunk = [&] {
+    absl::Cleanup fetched = [&] {
+      lock.lock();
+      fetching_ = false;
+      changed_.notify_all();
+    };
+    return FetchChunk(rounded);
+  }();
   if (!chunk.ok()) {
     // Somebody may have freed a block meanwhile.
     const auto range = free_.Take(rounded);
     if (!range) return chunk.status();
-    if (empty_ == range->chunk) empty_.reset();
-    return HandOut({*range, bytes, number});
+    return HandOutFree({*range, bytes, number});
   }
   // The block comes out of the new chunk even if a better place became free
   // meanwhile, so that a chunk is never new and empty.
-  reserved_bytes_ += chunk->bytes;
-  chunks_[++last_chunk_] = {*chunk, /*shared=*/true};
-  const int64_t rest = UsableBytes(*chunk) - rounded;
-  if (rest > 0) free_.Give({last_chunk_, rounded, rest});
-  return HandOut({{last_chunk_, 0, rounded}, bytes, number});
+  return HandOutNew(*chunk, /*shared=*/true, {{0, 0, rounded}, bytes, number});
+}
+
+// The host may lack memory for the books: then it is as if nothing was asked for.
+Pool::Taken Pool::HandOutFree(const Block& block) {
+  absl::Cleanup put_back = [&] { free_.Give(block.range); };
+  const Taken taken = HandOut(block);
+  std::move(put_back).Cancel();
+  if (empty_ == block.range.chunk) empty_.reset();
+  return taken;
+}
+
+Pool::Taken Pool::HandOutNew(const Allocation& allocation, bool shared, Block block) {
+  block.range.chunk = ++last_chunk_;
+  absl::Cleanup give_back = [&] {
+    chunks_.erase(block.range.chunk);
+    upstream_.free(allocation.id).IgnoreError();
+  };
+  chunks_[block.range.chunk] = {allocation, shared};
+  const int64_t rest = shared ? UsableBytes(allocation) - block.range.bytes : 0;
+  const FreeRanges::Range beyond{block.range.chunk, block.range.bytes, rest};
+  if (rest > 0) free_.Give(beyond);
+  absl::Cleanup take_back = [&] {
+    if (rest > 0) free_.Remove(beyond);
+  };
+  const Taken taken = HandOut(block);
+  std::move(take_back).Cancel();
+  std::move(give_back).Cancel();
+  reserved_bytes_ += allocation.bytes;
+  return taken;
 }
 
 absl::StatusOr<Allocation> Pool::FetchChunk(int64_t rounded_bytes) {
@@ -215,9 +244,7 @@ absl::StatusOr<Pool::Taken> Pool::TakeOwnChunk(int64_t bytes, uint64_t number) {
   TETRAD_ASSIGN_OR_RETURN(const Allocation chunk, upstream_.allocate(bytes));
   TETRAD_CHECK(chunk.bytes >= bytes);
   std::lock_guard lock(mutex_);
-  reserved_bytes_ += chunk.bytes;
-  chunks_[++last_chunk_] = {chunk, /*shared=*/false};
-  return HandOut({{last_chunk_, 0, chunk.bytes}, bytes, number});
+  return HandOutNew(chunk, /*shared=*/false, {{0, 0, chunk.bytes}, bytes, number});
 }
 
 Pool::Taken Pool::HandOut(const Block& block) {
@@ -226,6 +253,7 @@ Pool::Taken Pool::HandOut(const Block& block) {
   const AllocationId allocation = chunk.allocation.id;
   TETRAD_CHECK(blocks_.try_emplace(Place{allocation, range.offset}, block).second);
   block_bytes_ += range.bytes;
+  asked_bytes_ += block.bytes;
   const int64_t dirty = std::clamp<int64_t>(chunk.used_bytes - range.offset, 0, range.bytes);
   chunk.used_bytes = std::max(chunk.used_bytes, range.offset + range.bytes);
   return {{allocation, range.offset, block.bytes}, dirty};
@@ -238,6 +266,7 @@ Pool::Block Pool::Release(const BlockRef& ref, std::optional<Allocation>* leavin
   const Block block = found->second;
   blocks_.erase(found);
   block_bytes_ -= block.range.bytes;
+  asked_bytes_ -= block.bytes;
   *leaving = PutBack(block.range);
   if (*leaving) ++returning_;
   return block;

@@ -26,12 +26,13 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 
 #include "engine/allocation_log.h"
@@ -83,6 +84,7 @@ class Pool {
   struct Stats {
     int64_t reserved_bytes = 0;      // taken from upstream
     int64_t block_bytes = 0;         // in blocks, as rounded up
+    int64_t asked_bytes = 0;         // in blocks, as asked for
     int64_t whole_bytes = 0;         // in allocations of their own
     int64_t free_bytes = 0;          // free in chunks
     int64_t largest_free_bytes = 0;  // in one piece
@@ -124,7 +126,10 @@ class Pool {
   absl::StatusOr<Taken> TakeOwnChunk(int64_t bytes, uint64_t number);
   // A shared chunk, smaller than others where the device has no more.
   absl::StatusOr<Allocation> FetchChunk(int64_t rounded_bytes);
-  Taken HandOut(const Block& block);  // needs mutex_
+  // All need mutex_.
+  Taken HandOut(const Block& block);
+  Taken HandOutFree(const Block& block);  // its range was taken out of the free ones
+  Taken HandOutNew(const Allocation& allocation, bool shared, Block block);
   // `leaving`: the chunk that the caller gives back now, if this emptied it.
   Block Release(const BlockRef& ref, std::optional<Allocation>* leaving);
   std::optional<Allocation> PutBack(const FreeRanges::Range& range);  // needs mutex_
@@ -147,14 +152,15 @@ class Pool {
   int64_t returning_ = 0;            // allocations on their way upstream; guarded by mutex_
   FreeRanges free_;                  // of shared chunks; guarded by mutex_
   uint64_t last_chunk_ = 0;          // guarded by mutex_
-  absl::flat_hash_map<uint64_t, Chunk> chunks_;      // guarded by mutex_
-  std::optional<uint64_t> empty_;                    // the empty chunk kept; guarded by mutex_
-  absl::flat_hash_map<Place, Block> blocks_;         // guarded by mutex_
-  absl::flat_hash_map<AllocationId, Whole> wholes_;  // guarded by mutex_
-  std::vector<Allocation> unreturned_;               // guarded by mutex_
-  int64_t reserved_bytes_ = 0;                       // guarded by mutex_
-  int64_t block_bytes_ = 0;                          // guarded by mutex_
-  int64_t whole_bytes_ = 0;                          // guarded by mutex_
+  std::unordered_map<uint64_t, Chunk> chunks_;      // guarded by mutex_
+  std::optional<uint64_t> empty_;                   // the empty chunk kept; guarded by mutex_
+  std::map<Place, Block> blocks_;                   // guarded by mutex_
+  std::unordered_map<AllocationId, Whole> wholes_;  // guarded by mutex_
+  std::vector<Allocation> unreturned_;              // guarded by mutex_
+  int64_t reserved_bytes_ = 0;                      // guarded by mutex_
+  int64_t block_bytes_ = 0;                         // guarded by mutex_
+  int64_t asked_bytes_ = 0;                         // guarded by mutex_
+  int64_t whole_bytes_ = 0;                         // guarded by mutex_
 };
 
 }  // namespace tetrad

@@ -153,7 +153,7 @@ void MemoryOnItsWayBackIsWaitedFor(bool whole) {
   Event freeing;
   Event failed;
   upstream.allocate = [&](int64_t bytes) {
-    const auto allocation = simulated.Allocate(bytes);
+    auto allocation = simulated.Allocate(bytes);
     if (!allocation.ok()) failed.Set();
     return allocation;
   };

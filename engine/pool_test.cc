@@ -203,7 +203,7 @@ TEST_F(PoolTest, ABlockFreedWhileTheDeviceRefusesIsUsed) {
   Pool::Upstream upstream = simulated.upstream();
   std::function<void()> on_refusal = [] {};
   upstream.allocate = [&](int64_t bytes) {
-    const auto allocation = simulated.Allocate(bytes);
+    auto allocation = simulated.Allocate(bytes);
     if (!allocation.ok()) on_refusal();
     return allocation;
   };

@@ -37,13 +37,19 @@ class SampleRequest {
     }
   }
 
-  // Registers and seals the weights; alphas stay with the request.
-  absl::Status Register(WeightsRegistry& weights, const std::string& name) const {
+  WeightsSpec Spec(const std::string& name) const {
     WeightsSpec spec;
     spec.name = name;
     for (const GroupShape& shape : shapes_) spec.groups.push_back({shape.n, shape.k});
     spec.scale_layout = options_.types.b_scale_layout;
-    const auto version = weights.Begin(std::move(spec));
+    return spec;
+  }
+  const std::string& codes() const { return b_; }
+  const std::string& scales() const { return b_scales_; }
+
+  // Registers and seals the weights; alphas stay with the request.
+  absl::Status Register(WeightsRegistry& weights, const std::string& name) const {
+    const auto version = weights.Begin(Spec(name));
     if (!version.ok()) return version.status();
     for (const auto& [operand, data] :
          {std::pair(WeightsOperand::kCodes, &b_), std::pair(WeightsOperand::kScales, &b_scales_)}) {

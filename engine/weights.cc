@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "engine/scale_check.h"
+#include "engine/support/no_memory.h"
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -167,6 +168,10 @@ WeightsRegistry::WeightsRegistry(Device& device, Pool& pool, Reclaimer& reclaime
 WeightsRegistry::~WeightsRegistry() = default;
 
 absl::StatusOr<int64_t> WeightsRegistry::Begin(WeightsSpec spec) {
+  return CatchNoMemory([&] { return DoBegin(std::move(spec)); });
+}
+
+absl::StatusOr<int64_t> WeightsRegistry::DoBegin(WeightsSpec spec) {
   TETRAD_RETURN_IF_ERROR(ValidateWeightsSpec(spec));
   const int64_t groups = static_cast<int64_t>(spec.groups.size());
   if (groups > limits_.max_groups) {
@@ -233,6 +238,12 @@ absl::StatusOr<std::shared_ptr<WeightsRegistry::Pending>> WeightsRegistry::FindP
 
 absl::Status WeightsRegistry::Write(std::string_view name, int64_t version, WeightsOperand operand,
                                     int64_t offset, std::span<const std::byte> data) {
+  return CatchNoMemory([&] { return DoWrite(name, version, operand, offset, data); });
+}
+
+absl::Status WeightsRegistry::DoWrite(std::string_view name, int64_t version,
+                                      WeightsOperand operand, int64_t offset,
+                                      std::span<const std::byte> data) {
   TETRAD_ASSIGN_OR_RETURN(const std::shared_ptr<Pending> pending, FindPending(name, version));
   const WeightsVersion& weights = *pending->version;
   const bool scales = operand == WeightsOperand::kScales;
@@ -288,6 +299,10 @@ absl::Status WeightsRegistry::Write(std::string_view name, int64_t version, Weig
 }
 
 absl::StatusOr<WeightsInfo> WeightsRegistry::Seal(std::string_view name, int64_t version) {
+  return CatchNoMemory([&] { return DoSeal(name, version); });
+}
+
+absl::StatusOr<WeightsInfo> WeightsRegistry::DoSeal(std::string_view name, int64_t version) {
   TETRAD_ASSIGN_OR_RETURN(const std::shared_ptr<Pending> pending, FindPending(name, version));
   const std::shared_ptr<WeightsVersion>& weights = pending->version;
   std::unique_lock lock(pending->mutex);
@@ -312,10 +327,11 @@ absl::StatusOr<WeightsInfo> WeightsRegistry::Seal(std::string_view name, int64_t
   // Takes long for gigabytes, so not under the registry's lock. Nothing is lost
   // if publishing then fails: every byte is there, and to seal again is no error.
   TETRAD_RETURN_IF_ERROR(device_.Seal(weights->codes().allocation));
+  WeightsInfo info{weights->spec(), version, true, weights->bytes()};  // no memory after publishing
   TETRAD_ASSIGN_OR_RETURN(const bool replaced, Publish(*pending));
   lock.unlock();
   if (replaced) on_retired_();
-  return WeightsInfo{weights->spec(), version, true, weights->bytes()};
+  return info;
 }
 
 absl::StatusOr<bool> WeightsRegistry::Publish(Pending& pending) {

@@ -130,6 +130,11 @@ class WeightsRegistry {
  private:
   struct Pending;
   struct Name;
+  // The same without CatchNoMemory().
+  absl::StatusOr<int64_t> DoBegin(WeightsSpec spec);
+  absl::Status DoWrite(std::string_view name, int64_t version, WeightsOperand operand,
+                       int64_t offset, std::span<const std::byte> data);
+  absl::StatusOr<WeightsInfo> DoSeal(std::string_view name, int64_t version);
   // A version with memory of its own, that no name leads to yet.
   absl::StatusOr<std::shared_ptr<WeightsVersion>> Make(WeightsSpec spec, int64_t bytes);
   absl::StatusOr<std::shared_ptr<Pending>> FindPending(std::string_view name,

@@ -16,11 +16,13 @@
 
 namespace tetrad {
 
-Call::Call(const ServiceContext& service, Method method, const grpc::CallbackServerContext& context)
+Call::Call(const ServiceContext& service, Method method, grpc::CallbackServerContext& context)
     : service_(service),
       method_(method),
-      client_(Identify(context)),
+      caller_{Identify(context), service.request_ids.Choose(context)},
       began_(std::chrono::steady_clock::now()) {
+  // With the status, so that a failed call has it, too.
+  context.AddTrailingMetadata(kRequestIdKey, caller_.request);
   service_.metrics.CallBegan(method_);
   absl::StatusOr<CallGate::Pass> pass = service_.gate.Enter();
   admission_ = pass.status();
@@ -28,22 +30,35 @@ Call::Call(const ServiceContext& service, Method method, const grpc::CallbackSer
 }
 
 Call::~Call() {
-  const auto elapsed = std::chrono::steady_clock::now() - began_;
-  service_.metrics.CallEnded(method_, code_,
-                             std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count(),
-                             received_bytes_, sent_bytes_);
+  const auto elapsed = std::chrono::duration_cast<std::chrono::nanoseconds>(
+      std::chrono::steady_clock::now() - began_);
+  service_.metrics.CallEnded(method_, code_, elapsed.count(), received_bytes_, sent_bytes_);
+  if (!service_.log.Takes(LogLevel::kDebug)) return;
+  service_.log.Write(LogLevel::kDebug, "call finished",
+                     {{"method", MethodName(method_)},
+                      {"client", caller_.client},
+                      {"request", caller_.request},
+                      {"code", CodeName(code_)},
+                      {"milliseconds", static_cast<double>(elapsed.count()) / 1e6},
+                      {"bytes_in", received_bytes_},
+                      {"bytes_out", sent_bytes_}});
 }
 
 grpc::Status Call::End(const absl::Status& status) {
   grpc::Status ended = ToGrpc(status);
   code_ = ended.error_code();
-  if (code_ == grpc::StatusCode::INTERNAL || code_ == grpc::StatusCode::DATA_LOSS) {
-    service_.log.Error("call failed", {{"method", std::string(MethodName(method_))},
-                                       {"client", client_},
-                                       {"code", std::string(CodeName(code_))},
-                                       {"error", ended.error_message()}});
-  }
+  Report(ended);
   return ended;
+}
+
+void Call::Report(const grpc::Status& status) const {
+  const grpc::StatusCode code = status.error_code();
+  if (code != grpc::StatusCode::INTERNAL && code != grpc::StatusCode::DATA_LOSS) return;
+  service_.log.Error("call failed", {{"method", MethodName(method_)},
+                                     {"client", caller_.client},
+                                     {"request", caller_.request},
+                                     {"code", CodeName(code)},
+                                     {"error", status.error_message()}});
 }
 
 absl::Status Guarded(absl::FunctionRef<absl::Status()> body) {
@@ -66,6 +81,13 @@ absl::Status CancelledStatus(const grpc::CallbackServerContext& context) {
   return ToTime(context.raw_deadline()) <= absl::Now()
              ? absl::DeadlineExceededError("the deadline passed")
              : absl::CancelledError("the call was cancelled");
+}
+
+absl::Status TakeCallBytes(const ServiceContext& service, int64_t bytes) {
+  if (service.call_bytes.Take(bytes)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("call_bytes: ", bytes, " bytes wanted, requests and replies under way hold ",
+                   service.call_bytes.used_bytes(), " of ", service.call_bytes.limit_bytes()));
 }
 
 absl::Status PoolFull(const WorkerPool& pool) {

@@ -3,9 +3,11 @@
 //
 // Call: one RPC from its arrival until its reply was handed to the network.
 //
-// Every service handler owns one: it passes the gate, knows the client, and on
-// destruction counts the call with its code, time and bytes. Guarded() is the
-// edge at which exceptions of libraries become a status.
+// Every service handler owns one: it passes the gate, knows the client, names
+// the call (request_id.h; the client gets the name back with the status), and
+// on destruction counts the call with its code, time and bytes and, at level
+// debug, logs them. Guarded() is the edge at which exceptions of libraries
+// become a status.
 //
 // Not thread-safe; a reactor uses it from one thread at a time.
 #pragma once
@@ -23,26 +25,44 @@
 
 namespace tetrad {
 
+// Whose call it is, and its id. Both go into every log line about it.
+struct Caller {
+  std::string client;
+  std::string request;
+  // Not explicit, for bodies of calls that take only the client's name.
+  operator const std::string&() const { return client; }  // NOLINT(google-explicit-constructor)
+};
+
+// Up to this size messages are copied on the RPC library's threads: a change of
+// thread would cost more than the copy.
+inline constexpr int64_t kCopyHereBytes = 64 << 10;
+
 class Call {
  public:
-  Call(const ServiceContext& service, Method method, const grpc::CallbackServerContext& context);
+  Call(const ServiceContext& service, Method method, grpc::CallbackServerContext& context);
   ~Call();
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
   // UNAVAILABLE if the daemon takes no calls any more.
   const absl::Status& admission() const { return admission_; }
-  const std::string& client() const { return client_; }
+  // A drain no longer waits for this call.
+  void LeaveGate() { pass_ = CallGate::Pass(); }
+  const Caller& caller() const { return caller_; }
+  const std::string& client() const { return caller_.client; }
+  const std::string& request() const { return caller_.request; }
   void AddReceived(int64_t bytes) { received_bytes_ += bytes; }
   void AddSent(int64_t bytes) { sent_bytes_ += bytes; }
 
   // Notes how the call ends; what to finish the RPC with.
   grpc::Status End(const absl::Status& status);
+  // Logs errors that are ours to look into.
+  void Report(const grpc::Status& status) const;
 
  private:
   const ServiceContext& service_;
   const Method method_;
-  const std::string client_;
+  const Caller caller_;
   const std::chrono::steady_clock::time_point began_;
   absl::Status admission_;
   CallGate::Pass pass_;
@@ -61,6 +81,10 @@ absl::Time ToTime(gpr_timespec deadline);
 
 // What a cancelled call ends with.
 absl::Status CancelledStatus(const grpc::CallbackServerContext& context);
+
+// RESOURCE_EXHAUSTED if requests and replies under way hold too much already.
+// Whoever took bytes gives them back.
+absl::Status TakeCallBytes(const ServiceContext& service, int64_t bytes);
 
 // RESOURCE_EXHAUSTED: `pool` refused a job.
 absl::Status PoolFull(const WorkerPool& pool);

@@ -93,6 +93,41 @@ absl::StatusOr<Epilogue> Convert(v1::Epilogue epilogue) {
   return Translate("signature.epilogue", epilogue, kRows);
 }
 
+// A range that must be there. Whether it fits block and plan is the engine's to say.
+absl::Status Take(std::string_view field, bool present, const v1::BlockRange& range,
+                  BlockRange& out) {
+  if (!present) return Invalid(field, "must be set");
+  TETRAD_RETURN_IF_ERROR(
+      ValidateReference(absl::StrCat(std::string(field), ".block"), range.block()));
+  out = {.block = range.block(), .offset = range.offset(), .bytes = range.bytes()};
+  return absl::OkStatus();
+}
+
+absl::Status Take(const v1::BlockOperands& operands, InlineOperands& small, BlockOperands& out) {
+  TETRAD_RETURN_IF_ERROR(Take("block_operands.activations", operands.has_activations(),
+                              operands.activations(), out.activations));
+  TETRAD_RETURN_IF_ERROR(
+      Take("block_operands.output", operands.has_output(), operands.output(), out.output));
+  if (operands.has_activation_scales()) {
+    TETRAD_RETURN_IF_ERROR(Take("block_operands.activation_scales", true,
+                                operands.activation_scales(), out.activation_scales));
+  }
+  if (operands.has_row_scale_block()) {
+    TETRAD_RETURN_IF_ERROR(
+        Take("block_operands.row_scale_block", true, operands.row_scale_block(), out.row_scale));
+  }
+  if (operands.has_m_values_block()) {
+    TETRAD_RETURN_IF_ERROR(
+        Take("block_operands.m_values_block", true, operands.m_values_block(), out.m_values));
+  }
+  const auto& row_scale = operands.row_scales_inline().row_scale();
+  const auto& m_values = operands.m_values_inline().m();
+  small.alpha = {operands.alpha().data(), static_cast<size_t>(operands.alpha_size())};
+  small.row_scale = {row_scale.data(), static_cast<size_t>(row_scale.size())};
+  small.m_values = {m_values.data(), static_cast<size_t>(m_values.size())};
+  return absl::OkStatus();
+}
+
 double Microseconds(int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-3; }
 
 template <typename T>
@@ -155,6 +190,48 @@ InlineOperands FromProto(const v1::InlineOperands& operands) {
       .alpha = {operands.alpha().data(), static_cast<size_t>(operands.alpha_size())},
       .row_scale = {operands.row_scale().data(), static_cast<size_t>(operands.row_scale_size())},
       .m_values = {operands.m_values().data(), static_cast<size_t>(operands.m_values_size())}};
+}
+
+absl::StatusOr<Priority> FromProto(v1::Priority priority) {
+  static constexpr Row<v1::Priority, Priority> kRows[] = {
+      {v1::PRIORITY_UNSPECIFIED, Priority::kNormal},
+      {v1::PRIORITY_HIGH, Priority::kHigh},
+      {v1::PRIORITY_NORMAL, Priority::kNormal},
+      {v1::PRIORITY_LOW, Priority::kLow}};
+  return Translate("priority", priority, kRows);
+}
+
+absl::Status Decode(const v1::ExecuteRequest& message, DecodedExecute& out) {
+  ExecuteRequest& request = out.request;
+  switch (message.plan_or_signature_case()) {
+    case v1::ExecuteRequest::kPlan:
+      TETRAD_RETURN_IF_ERROR(ValidateReference("plan", message.plan()));
+      request.plan = message.plan();
+      break;
+    case v1::ExecuteRequest::kSignature: {
+      TETRAD_ASSIGN_OR_RETURN(out.signature, FromProto(message.signature()));
+      request.signature = &*out.signature;
+      break;
+    }
+    case v1::ExecuteRequest::PLAN_OR_SIGNATURE_NOT_SET:
+      return absl::InvalidArgumentError("one of `plan` and `signature` must be set");
+  }
+  if (!message.weights().empty()) {
+    TETRAD_RETURN_IF_ERROR(ValidateReference("weights", message.weights()));
+    request.weights = message.weights();
+  }
+  TETRAD_ASSIGN_OR_RETURN(request.priority, FromProto(message.priority()));
+  switch (message.operands_case()) {
+    case v1::ExecuteRequest::kInlineOperands:
+      request.operands = FromProto(message.inline_operands());
+      return absl::OkStatus();
+    case v1::ExecuteRequest::kBlockOperands:
+      request.blocks = &out.blocks.emplace();
+      return Take(message.block_operands(), request.operands, *out.blocks);
+    case v1::ExecuteRequest::OPERANDS_NOT_SET:
+      break;
+  }
+  return Invalid("operands", "one of `inline_operands` and `block_operands` must be set");
 }
 
 absl::StatusOr<WeightsSpec> FromProto(const v1::UploadHeader& header, int64_t max_groups) {
@@ -220,6 +297,9 @@ void ToProto(const PreparedPlan& prepared, v1::PrepareResponse& out) {
   info.set_output_bytes(plan.wire.c_bytes);
   info.set_rows(plan.wire.rows);
   info.set_explanation(plan.explanation);
+  info.set_activation_block_bytes(plan.layout.a_bytes);
+  info.set_activation_scale_block_bytes(plan.layout.a_scale_bytes);
+  info.set_output_block_bytes(plan.layout.c_bytes);
 }
 
 void ToProto(const Timings& timings, double share, v1::Timings& out) {
@@ -251,6 +331,12 @@ void ToProto(const WeightsInfo& info, v1::WeightsInfo& out) {
     out.mutable_alpha()->Assign(spec.alpha.begin(), spec.alpha.end());
   }
   out.mutable_input_scale()->Assign(spec.input_scale.begin(), spec.input_scale.end());
+}
+
+void ToProto(const BlockInfo& info, v1::BlockInfo& out) {
+  out.set_block(info.block);
+  out.set_lease(info.lease);
+  out.set_bytes(info.bytes);
 }
 
 }  // namespace tetrad

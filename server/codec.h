@@ -9,11 +9,13 @@
 // INVALID_ARGUMENT and name the field and its value.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tetrad/v1/gemm.pb.h"
+#include "tetrad/v1/memory.pb.h"
 #include "tetrad/v1/weights.pb.h"
 
 #include "engine/checkpoint/dialect.h"
@@ -27,6 +29,22 @@ absl::Status ValidateReference(std::string_view field, std::string_view value);
 absl::StatusOr<SignatureRequest> FromProto(const v1::Signature& signature);
 // Refers to the message's memory.
 InlineOperands FromProto(const v1::InlineOperands& operands);
+absl::StatusOr<Priority> FromProto(v1::Priority priority);
+
+// An Execute message as the engine takes it. `request` refers to the message
+// and to what lies beside it here.
+struct DecodedExecute {
+  DecodedExecute() = default;
+  DecodedExecute(const DecodedExecute&) = delete;
+  DecodedExecute& operator=(const DecodedExecute&) = delete;
+
+  ExecuteRequest request;
+  std::optional<SignatureRequest> signature;
+  std::optional<BlockOperands> blocks;
+};
+// Leaves client and deadline alone. `out` is new.
+absl::Status Decode(const v1::ExecuteRequest& message, DecodedExecute& out);
+
 absl::StatusOr<WeightsSpec> FromProto(const v1::UploadHeader& header, int64_t max_groups);
 absl::StatusOr<WeightsOperand> FromProto(v1::WeightsOperand operand);
 absl::StatusOr<Dialect> FromProto(v1::CheckpointDialect dialect);
@@ -34,5 +52,6 @@ absl::StatusOr<Dialect> FromProto(v1::CheckpointDialect dialect);
 void ToProto(const PreparedPlan& prepared, v1::PrepareResponse& out);
 void ToProto(const Timings& timings, double share, v1::Timings& out);
 void ToProto(const WeightsInfo& info, v1::WeightsInfo& out);
+void ToProto(const BlockInfo& info, v1::BlockInfo& out);
 
 }  // namespace tetrad

@@ -115,6 +115,123 @@ TEST(CodecTest, SignatureFieldsAreTaken) {
   EXPECT_TRUE(request->m.empty());
 }
 
+v1::ExecuteRequest BlockRequest() {
+  v1::ExecuteRequest message;
+  message.set_plan("plan-1");
+  v1::BlockOperands& operands = *message.mutable_block_operands();
+  operands.mutable_activations()->set_block("block-a");
+  operands.mutable_activations()->set_offset(16);
+  operands.mutable_activations()->set_bytes(64);
+  operands.mutable_output()->set_block("block-c");
+  return message;
+}
+
+TEST(CodecTest, EveryPriority) {
+  for (const auto& [wire, priority] : {std::pair{v1::PRIORITY_UNSPECIFIED, Priority::kNormal},
+                                       std::pair{v1::PRIORITY_HIGH, Priority::kHigh},
+                                       std::pair{v1::PRIORITY_NORMAL, Priority::kNormal},
+                                       std::pair{v1::PRIORITY_LOW, Priority::kLow}}) {
+    v1::ExecuteRequest message = BlockRequest();
+    message.set_priority(wire);
+    DecodedExecute decoded;
+    ASSERT_TRUE(Decode(message, decoded).ok());
+    EXPECT_EQ(decoded.request.priority, priority);
+  }
+  for (const int unknown : {-1, 4}) {
+    v1::ExecuteRequest message = BlockRequest();
+    message.set_priority(static_cast<v1::Priority>(unknown));
+    DecodedExecute decoded;
+    EXPECT_EQ(Decode(message, decoded).message(),
+              "priority: unknown value " + std::to_string(unknown));
+  }
+}
+
+TEST(CodecTest, BlockOperandsAreTaken) {
+  v1::ExecuteRequest message = BlockRequest();
+  v1::BlockOperands& operands = *message.mutable_block_operands();
+  operands.mutable_activation_scales()->set_block("block-s");
+  operands.mutable_activation_scales()->set_bytes(5);
+  operands.add_alpha(2.5f);
+  operands.mutable_row_scale_block()->set_block("block-r");
+  operands.mutable_m_values_block()->set_block("block-m");
+  DecodedExecute decoded;
+  ASSERT_TRUE(Decode(message, decoded).ok());
+  ASSERT_NE(decoded.request.blocks, nullptr);
+  const BlockOperands& blocks = *decoded.request.blocks;
+  EXPECT_EQ(decoded.request.plan, "plan-1");
+  EXPECT_EQ(decoded.request.signature, nullptr);
+  EXPECT_EQ(blocks.activations.block, "block-a");
+  EXPECT_EQ(blocks.activations.offset, 16);
+  EXPECT_EQ(blocks.activations.bytes, 64);
+  EXPECT_EQ(blocks.activation_scales.block, "block-s");
+  EXPECT_EQ(blocks.activation_scales.bytes, 5);
+  EXPECT_EQ(blocks.output.block, "block-c");
+  EXPECT_EQ(blocks.row_scale.block, "block-r");
+  EXPECT_EQ(blocks.m_values.block, "block-m");
+  EXPECT_THAT(decoded.request.operands.alpha, ElementsAre(2.5f));
+  EXPECT_TRUE(decoded.request.operands.activations.empty());
+
+  operands.mutable_row_scales_inline()->add_row_scale(0.5f);
+  operands.mutable_m_values_inline()->add_m(3);
+  DecodedExecute small;
+  ASSERT_TRUE(Decode(message, small).ok());
+  EXPECT_TRUE(small.request.blocks->row_scale.block.empty());
+  EXPECT_TRUE(small.request.blocks->m_values.block.empty());
+  EXPECT_THAT(small.request.operands.row_scale, ElementsAre(0.5f));
+  EXPECT_THAT(small.request.operands.m_values, ElementsAre(3));
+}
+
+TEST(CodecTest, InlineOperandsHaveNoBlocks) {
+  v1::ExecuteRequest message;
+  *message.mutable_signature() = Signature();
+  message.set_weights("w@4");
+  message.mutable_inline_operands()->set_activations("abc");
+  DecodedExecute decoded;
+  ASSERT_TRUE(Decode(message, decoded).ok());
+  EXPECT_EQ(decoded.request.blocks, nullptr);
+  ASSERT_NE(decoded.request.signature, nullptr);
+  EXPECT_EQ(decoded.request.signature->weights, "w@3");
+  EXPECT_EQ(decoded.request.weights, "w@4");
+  EXPECT_EQ(decoded.request.operands.activations, "abc");
+}
+
+TEST(CodecTest, ExecuteMessagesThatSayTooLittleAreRefused) {
+  struct Case {
+    const char* message;
+    void (*spoil)(v1::ExecuteRequest&);
+  };
+  const Case kCases[] = {
+      {"one of `plan` and `signature`", [](v1::ExecuteRequest& r) { r.clear_plan(); }},
+      {"operands: one of `inline_operands` and `block_operands`",
+       [](v1::ExecuteRequest& r) { r.clear_operands(); }},
+      {"block_operands.activations: must be set",
+       [](v1::ExecuteRequest& r) { r.mutable_block_operands()->clear_activations(); }},
+      {"block_operands.output: must be set",
+       [](v1::ExecuteRequest& r) { r.mutable_block_operands()->clear_output(); }},
+      {"block_operands.output.block: must be set",
+       [](v1::ExecuteRequest& r) { r.mutable_block_operands()->mutable_output()->clear_block(); }},
+      {"block_operands.activation_scales.block: must be set",
+       [](v1::ExecuteRequest& r) { r.mutable_block_operands()->mutable_activation_scales(); }},
+      {"block_operands.row_scale_block.block: must be set",
+       [](v1::ExecuteRequest& r) { r.mutable_block_operands()->mutable_row_scale_block(); }},
+      {"block_operands.m_values_block.block: must be set",
+       [](v1::ExecuteRequest& r) { r.mutable_block_operands()->mutable_m_values_block(); }},
+      {"block_operands.activations.block: 'a b'",
+       [](v1::ExecuteRequest& r) {
+         r.mutable_block_operands()->mutable_activations()->set_block("a b");
+       }},
+      {"weights: 'w w'", [](v1::ExecuteRequest& r) { r.set_weights("w w"); }},
+  };
+  for (const Case& row : kCases) {
+    v1::ExecuteRequest message = BlockRequest();
+    row.spoil(message);
+    DecodedExecute decoded;
+    const absl::Status status = Decode(message, decoded);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << row.message;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(row.message));
+  }
+}
+
 TEST(CodecTest, ReferencesFollowTheGrammar) {
   for (const char* good : {"a", "model.layers.0/up_proj", "w-1@12", "Aa0._/@-"}) {
     EXPECT_TRUE(ValidateReference("f", good).ok()) << good;

@@ -44,8 +44,17 @@ struct Config {
   int64_t staging_bytes = EngineOptions{}.staging_bytes;
   int64_t queue_depth = EngineOptions{}.queue_depth;
   int64_t call_bytes = 4ll << 30;
+  int64_t stream_in_flight = 64;
+  int64_t launch_timeout_seconds = absl::ToInt64Seconds(EngineOptions{}.launch_timeout);
+  int64_t lease_grace_seconds = absl::ToInt64Seconds(LeaseLimits{}.grace);
+  int64_t handle_idle_seconds = absl::ToInt64Seconds(LeaseLimits{}.handle_idle);
+  int64_t max_leases = LeaseLimits{}.max_leases;
+  int64_t client_block_bytes = LeaseLimits{}.client_block_bytes;
+  int64_t pool_chunk_bytes = EngineOptions{}.pool_chunk_bytes;
+  std::string allocation_log;
   int64_t lame_duck_seconds = 5;
   int64_t drain_seconds = 25;
+  std::string crash_report;
   std::string log_format = "logfmt";
   std::string log_level = "info";
 };

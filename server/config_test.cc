@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -150,6 +151,14 @@ TEST_F(ConfigTest, HelpAndVersionNeedNoValidEnvironment) {
   loaded = Load({"--version"});
   ASSERT_TRUE(loaded.ok());
   EXPECT_EQ(loaded->action, ConfigAction::kPrintVersion);
+}
+
+TEST_F(ConfigTest, EveryOptionIsDocumented) {
+  std::ifstream file("docs/configuration.md");  // tests run in the root of the tree
+  const std::string page{std::istreambuf_iterator<char>(file), {}};
+  for (const ConfigOption& option : ConfigOptions()) {
+    EXPECT_THAT(page, HasSubstr("| `--" + std::string(option.name))) << option.name;
+  }
 }
 
 }  // namespace

@@ -1,15 +1,8 @@
 // SPDX-FileCopyrightText: The Tetrad Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// ExecuteCall: one Gemm.Execute, from the message to the reply.
-//
-//   submitting  the request is decoded, its operands copied to the device
-//               (here if small, else on the work pool)
-//   running     the engine has it; no thread of ours waits
-//   replying    the output is copied into the response, on the reply pool
-//
-// A cancelled or expired call that is running ends at once, whatever the
-// device does; its result is dropped when it comes.
+// ExecuteCall: one Gemm.Execute. A call that its client gives up, or whose
+// deadline passes, ends at once.
 #pragma once
 
 #include "grpcpp/server_context.h"
@@ -22,7 +15,7 @@ namespace tetrad {
 
 // The returned reactor owns itself.
 grpc::ServerUnaryReactor* StartExecute(const ServiceContext& service,
-                                       const grpc::CallbackServerContext& context,
+                                       grpc::CallbackServerContext& context,
                                        const v1::ExecuteRequest& request,
                                        v1::ExecuteResponse& response);
 

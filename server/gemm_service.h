@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Tetrad Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// tetrad.v1.Gemm: plans, and their execution with operands inline.
+// tetrad.v1.Gemm: plans and their execution.
 #pragma once
 
 #include <atomic>
@@ -21,6 +21,8 @@ class GemmService final : public v1::Gemm::CallbackService {
   grpc::ServerUnaryReactor* Execute(grpc::CallbackServerContext* context,
                                     const v1::ExecuteRequest* request,
                                     v1::ExecuteResponse* response) override;
+  grpc::ServerBidiReactor<v1::ExecuteStreamRequest, v1::ExecuteStreamResponse>* ExecuteStream(
+      grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* Release(grpc::CallbackServerContext* context,
                                     const v1::ReleaseRequest* request,
                                     v1::ReleaseResponse* response) override;

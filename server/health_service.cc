@@ -98,6 +98,11 @@ void HealthService::SetServing(bool serving) {
   Change([this, serving] { serving_ = serving; });
 }
 
+int64_t HealthService::open_watches() const {
+  std::lock_guard lock(mutex_);
+  return static_cast<int64_t>(watchers_.size());
+}
+
 void HealthService::EndWatches() {
   Change([this] { ended_ = true; });
 }

@@ -28,6 +28,7 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
 
   // Not serving until first set.
   void SetServing(bool serving);
+  int64_t open_watches() const;
   // Ends open watches, after they heard the last status, and refuses new ones.
   void EndWatches();
 
@@ -53,7 +54,7 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
   void Change(absl::FunctionRef<void()> change);
 
   const std::set<std::string, std::less<>> services_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::set<Watcher*> watchers_;  // guarded by mutex_
   bool serving_ = false;         // guarded by mutex_
   bool ended_ = false;           // guarded by mutex_

@@ -21,7 +21,7 @@ constexpr auto kProgressInterval = std::chrono::milliseconds(100);
 
 class LoadCall final : public grpc::ServerWriteReactor<v1::LoadProgress> {
  public:
-  LoadCall(const ServiceContext& service, const grpc::CallbackServerContext& context,
+  LoadCall(const ServiceContext& service, grpc::CallbackServerContext& context,
            const v1::LoadRequest& request)
       : service_(service),
         context_(context),
@@ -97,10 +97,11 @@ absl::Status LoadCall::Load(v1::LoadProgress& last) {
   ToProto(loaded->info, *last.mutable_weights());
   for (const std::string& note : loaded->notes) last.add_notes(note);
   service_.log.Info("weights loaded", {{"client", call_.client()},
+                                       {"request", call_.request()},
                                        {"name", loaded->info.spec.name},
-                                       {"version", std::to_string(loaded->info.version)},
+                                       {"version", loaded->info.version},
                                        {"source", loaded->info.spec.source},
-                                       {"bytes", std::to_string(loaded->info.bytes)}});
+                                       {"bytes", loaded->info.bytes}});
   return absl::OkStatus();
 }
 
@@ -144,7 +145,7 @@ void LoadCall::Step(std::unique_lock<std::mutex> lock) {
 }  // namespace
 
 grpc::ServerWriteReactor<v1::LoadProgress>* StartLoad(const ServiceContext& service,
-                                                      const grpc::CallbackServerContext& context,
+                                                      grpc::CallbackServerContext& context,
                                                       const v1::LoadRequest& request) {
   return new LoadCall(service, context, request);
 }

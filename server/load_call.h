@@ -16,7 +16,7 @@ namespace tetrad {
 
 // The returned reactor owns itself.
 grpc::ServerWriteReactor<v1::LoadProgress>* StartLoad(const ServiceContext& service,
-                                                      const grpc::CallbackServerContext& context,
+                                                      grpc::CallbackServerContext& context,
                                                       const v1::LoadRequest& request);
 
 }  // namespace tetrad

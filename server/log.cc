@@ -3,6 +3,8 @@
 #include "server/log.h"
 
 #include <atomic>
+#include <charconv>
+#include <cmath>
 #include <cstdio>
 
 #include <grpc/support/log.h>
@@ -85,22 +87,43 @@ bool IsPlain(std::string_view text) {
   return true;
 }
 
-void AppendField(LogFormat format, std::string_view key, std::string_view value, std::string& out) {
+struct ValueAppender {
+  LogFormat format;
+  std::string& out;
+
+  void operator()(std::string_view text) const {
+    if (format == LogFormat::kLogfmt && IsPlain(text)) {
+      out.append(text);
+    } else {
+      AppendQuoted(text, out);
+    }
+  }
+  void operator()(int64_t number) const { out.append(std::to_string(number)); }
+  // The shortest text that reads as the same number, in JSON as well.
+  void operator()(double number) const {
+    char digits[32];
+    const char* const end = std::to_chars(digits, digits + sizeof(digits), number).ptr;
+    const std::string_view text(digits, static_cast<size_t>(end - digits));
+    if (std::isfinite(number)) {
+      out.append(text);
+    } else {
+      (*this)(text);  // JSON has no number for it
+    }
+  }
+  void operator()(bool truth) const { out.append(truth ? "true" : "false"); }
+};
+
+void AppendField(LogFormat format, const LogField& field, std::string& out) {
   if (format == LogFormat::kJson) {
     out.append(out.empty() ? "{" : ",");
-    AppendQuoted(key, out);
+    AppendQuoted(field.key, out);
     out.push_back(':');
-    AppendQuoted(value, out);
-    return;
-  }
-  if (!out.empty()) out.push_back(' ');
-  out.append(key);
-  out.push_back('=');
-  if (IsPlain(value)) {
-    out.append(value);
   } else {
-    AppendQuoted(value, out);
+    if (!out.empty()) out.push_back(' ');
+    out.append(field.key);
+    out.push_back('=');
   }
+  std::visit(ValueAppender{format, out}, field.value);
 }
 
 }  // namespace
@@ -108,10 +131,10 @@ void AppendField(LogFormat format, std::string_view key, std::string_view value,
 std::string FormatLogLine(LogFormat format, std::string_view time, std::string_view level,
                           std::string_view event, std::initializer_list<LogField> fields) {
   std::string line;
-  AppendField(format, "time", time, line);
-  AppendField(format, "level", level, line);
-  AppendField(format, "event", event, line);
-  for (const LogField& field : fields) AppendField(format, field.key, field.value, line);
+  AppendField(format, {"time", time}, line);
+  AppendField(format, {"level", level}, line);
+  AppendField(format, {"event", event}, line);
+  for (const LogField& field : fields) AppendField(format, field, line);
   if (format == LogFormat::kJson) line.push_back('}');
   return line;
 }
@@ -132,8 +155,10 @@ Log::~Log() {
   grpc_log.compare_exchange_strong(self, nullptr);
 }
 
+bool Log::Takes(LogLevel level) const { return logger_->should_log(SpdlogLevel(level)); }
+
 void Log::Write(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {
-  if (!logger_->should_log(SpdlogLevel(level))) return;
+  if (!Takes(level)) return;
   const std::string time =
       absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(), absl::UTCTimeZone());
   logger_->log(SpdlogLevel(level), spdlog::string_view_t(FormatLogLine(

@@ -5,16 +5,21 @@
 //
 // An event is a short constant text and fields; every value is escaped, so that
 // no text of a client or a file can begin a new line or steer a terminal. Two
-// formats, logfmt and JSON, hold the same fields. Messages of gRPC's own
-// library are taken into the same form.
+// formats, logfmt and JSON, hold the same fields; numbers and truth values are
+// such in JSON, too, so that they can be compared and summed there. Messages of
+// gRPC's own library are taken into the same form.
 //
 // Thread-safe. Failing to write is not reported: there is nowhere to do so.
 #pragma once
 
+#include <concepts>
+#include <cstdint>
 #include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 
 namespace spdlog {
 class logger;
@@ -25,9 +30,22 @@ namespace tetrad {
 enum class LogFormat { kLogfmt, kJson };
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
+// A key and text, a whole number, a number or a truth value.
 struct LogField {
+  LogField(std::string_view name, std::string text) : key(name), value(std::move(text)) {}
+  LogField(std::string_view name, std::string_view text) : key(name), value(std::string(text)) {}
+  LogField(std::string_view name, const char* text) : key(name), value(std::string(text)) {}
+  LogField(std::string_view name, double number) : key(name), value(number) {}
+  // Not of what merely converts to one, a pointer for example.
+  LogField(std::string_view name, std::same_as<bool> auto truth) : key(name), value(truth) {}
+  template <std::integral Number>
+  requires(!std::same_as<Number, bool> &&
+           (std::signed_integral<Number> || sizeof(Number) < sizeof(int64_t)))
+      LogField(std::string_view name, Number number)
+      : key(name), value(int64_t{number}) {}
+
   std::string_view key;
-  std::string value;
+  std::variant<std::string, int64_t, double, bool> value;
 };
 
 class Log {
@@ -37,6 +55,8 @@ class Log {
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
 
+  // Whether lines of this level are written: asked before fields that cost something.
+  bool Takes(LogLevel level) const;
   void Write(LogLevel level, std::string_view event, std::initializer_list<LogField> fields = {});
   void Info(std::string_view event, std::initializer_list<LogField> fields = {}) {
     Write(LogLevel::kInfo, event, fields);

@@ -15,6 +15,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <sysexits.h>
 #include <unistd.h>
@@ -25,6 +26,7 @@
 #include "engine/support/status_macros.h"
 #include "engine/support/unique_fd.h"
 #include "server/config.h"
+#include "server/crash_report.h"
 #include "server/device_choice.h"
 #include "server/listeners.h"
 #include "server/log.h"
@@ -38,6 +40,8 @@ namespace {
 // What is left to do once calls were cancelled takes no longer than this.
 constexpr absl::Duration kShutdownGrace = absl::Milliseconds(500);
 constexpr std::chrono::seconds kTeardownLimit{2};
+// With a lost device only answers that are on their way are waited for.
+constexpr absl::Duration kLostDeviceGrace = absl::Seconds(1);
 
 // SIGTERM and SIGINT as a file descriptor. Made before any thread starts, which
 // then inherits that they are blocked.
@@ -65,6 +69,40 @@ class StopSignals {
   UniqueFd fd_;
 };
 
+// That the device is lost, as a file descriptor. Report() is for any thread.
+class DeviceLoss {
+ public:
+  DeviceLoss() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) { TETRAD_CHECK(fd_); }
+  int fd() const { return fd_.get(); }
+  void Report(const absl::Status& status) {
+    {
+      std::lock_guard lock(mutex_);
+      status_ = status;
+    }
+    ::eventfd_write(fd_.get(), 1);
+  }
+  absl::Status status() const {  // OK: not lost
+    std::lock_guard lock(mutex_);
+    return status_;
+  }
+
+ private:
+  const UniqueFd fd_;
+  mutable std::mutex mutex_;
+  absl::Status status_;  // guarded by mutex_
+};
+
+// The signal that came, 0 if the device was lost before.
+int WaitWhileServing(const StopSignals& signals, const DeviceLoss& loss) {
+  for (;;) {
+    pollfd entries[] = {{.fd = signals.fd(), .events = POLLIN, .revents = 0},
+                        {.fd = loss.fd(), .events = POLLIN, .revents = 0}};
+    ::poll(entries, 2, -1);
+    if (const int signal = signals.Take(); signal != 0) return signal;
+    if (entries[1].revents != 0) return 0;
+  }
+}
+
 // Waits until `idle_fd` (-1: never) is readable or the time has come. A signal
 // during a drain means that nobody wants to wait for it.
 void WaitWhileDraining(const StopSignals& signals, int idle_fd, absl::Time until, Log& log) {
@@ -74,7 +112,7 @@ void WaitWhileDraining(const StopSignals& signals, int idle_fd, absl::Time until
                         {.fd = idle_fd, .events = POLLIN, .revents = 0}};
     ::poll(entries, 2, static_cast<int>(std::max<int64_t>(left_ms, 0)));
     if (const int signal = signals.Take(); signal != 0) {
-      log.Warning("second signal, exiting at once", {{"signal", std::to_string(signal)}});
+      log.Warning("second signal, exiting at once", {{"signal", signal}});
       ::_exit(128 + signal);
     }
     if (left_ms <= 0 || entries[1].revents != 0) return;
@@ -100,14 +138,27 @@ class TeardownWatchdog {
 };
 
 void Drain(Server& server, const Config& config, const StopSignals& signals, Log& log) {
-  log.Info("draining", {{"lame_duck_seconds", std::to_string(config.lame_duck_seconds)},
-                        {"drain_seconds", std::to_string(config.drain_seconds)}});
+  log.Info("draining", {{"lame_duck_seconds", config.lame_duck_seconds},
+                        {"drain_seconds", config.drain_seconds}});
   server.BeginDrain();
   WaitWhileDraining(signals, -1, absl::Now() + absl::Seconds(config.lame_duck_seconds), log);
   server.CloseGate();
   WaitWhileDraining(signals, server.idle_fd(), absl::Now() + absl::Seconds(config.drain_seconds),
                     log);
-  log.Info("drained", {{"calls_cut_off", std::to_string(server.calls_inside())}});
+  log.Info("drained", {{"calls_cut_off", server.calls_inside()}});
+}
+
+// What was running has ended by now; this gives its answers a moment to leave.
+// The engine is not taken down: its device may never answer.
+[[noreturn]] void LeaveLostDevice(Server& server, const DeviceLoss& loss,
+                                  const StopSignals& signals, Log& log) {
+  log.Error("device lost", {{"error", ToGrpc(loss.status()).error_message()}});
+  server.BeginDrain();
+  server.CloseGate();
+  WaitWhileDraining(signals, server.idle_fd(), absl::Now() + kLostDeviceGrace, log);
+  const TeardownWatchdog watchdog(log);
+  server.Shutdown(kShutdownGrace);
+  ::_exit(EX_SOFTWARE);
 }
 
 int ExitCode(const absl::Status& status) {
@@ -123,8 +174,8 @@ int ExitCode(const absl::Status& status) {
 
 int Fail(const absl::Status& status, Log& log) {
   const grpc::Status shown = ToGrpc(status);
-  log.Error("cannot start", {{"code", std::string(CodeName(shown.error_code()))},
-                             {"error", shown.error_message()}});
+  log.Error("cannot start",
+            {{"code", CodeName(shown.error_code())}, {"error", shown.error_message()}});
   return ExitCode(status);
 }
 
@@ -135,6 +186,13 @@ EngineOptions ToEngineOptions(const Config& config) {
   options.max_inline_bytes = config.max_inline_bytes;
   options.staging_bytes = config.staging_bytes;
   options.queue_depth = config.queue_depth;
+  options.pool_chunk_bytes = config.pool_chunk_bytes;
+  options.allocation_log = config.allocation_log;
+  options.launch_timeout = absl::Seconds(config.launch_timeout_seconds);
+  options.leases.grace = absl::Seconds(config.lease_grace_seconds);
+  options.leases.handle_idle = absl::Seconds(config.handle_idle_seconds);
+  options.leases.max_leases = config.max_leases;
+  options.leases.client_block_bytes = config.client_block_bytes;
   return options;
 }
 
@@ -149,14 +207,19 @@ int Serve(const Config& config) {
   Log log(config.log_format == "json" ? LogFormat::kJson : LogFormat::kLogfmt,
           ToLogLevel(config.log_level));
   const Version version = BuildVersion();
-  log.Info("starting", {{"version", std::string(version.version)},
-                        {"commit", std::string(version.commit)},
-                        {"pid", std::to_string(::getpid())}});
+  log.Info("starting",
+           {{"version", version.version}, {"commit", version.commit}, {"pid", ::getpid()}});
+  if (const absl::Status status = InstallCrashReport(config.crash_report, version); !status.ok()) {
+    return Fail(status, log);
+  }
   absl::StatusOr<Listeners> listeners = Listeners::Claim(config);
   if (!listeners.ok()) return Fail(listeners.status(), log);
   absl::StatusOr<DeviceChoice> choice = ChooseDevice(config);
   if (!choice.ok()) return Fail(choice.status(), log);
-  auto engine = Engine::Create(std::move(choice->factory), ToEngineOptions(config));
+  DeviceLoss loss;
+  EngineOptions options = ToEngineOptions(config);
+  options.on_device_lost = [&loss](const absl::Status& status) { loss.Report(status); };
+  auto engine = Engine::Create(std::move(choice->factory), options);
   if (!engine.ok()) return Fail(engine.status(), log);
   const DeviceLimits& device = (*engine)->device_limits();
   log.Info("device", {{"choice", choice->reason},
@@ -164,18 +227,18 @@ int Serve(const Config& config) {
                       {"uuid", device.uuid},
                       {"capability", device.capability},
                       {"kernel", device.kernels.empty() ? "" : device.kernels.front().name},
-                      {"units", std::to_string(device.ctas)},
-                      {"memory_bytes", std::to_string(device.memory_bytes)}});
+                      {"units", device.ctas},
+                      {"memory_bytes", device.memory_bytes}});
   auto server = Server::Start(config, *std::move(listeners), **engine, log);
   if (!server.ok()) return Fail(server.status(), log);
   log.Info("ready", {{"grpc", absl::StrJoin((*server)->grpc_addresses(), ",")},
                      {"http", (*server)->http_address()}});
 
-  pollfd entry{.fd = signals.fd(), .events = POLLIN, .revents = 0};
-  int signal = 0;
-  while ((signal = signals.Take()) == 0) ::poll(&entry, 1, -1);
-  log.Info("signal", {{"signal", std::to_string(signal)}});
+  const int signal = WaitWhileServing(signals, loss);
+  if (signal == 0) LeaveLostDevice(**server, loss, signals, log);
+  log.Info("signal", {{"signal", signal}});
   Drain(**server, config, signals, log);
+  if (!loss.status().ok()) LeaveLostDevice(**server, loss, signals, log);
 
   const TeardownWatchdog watchdog(log);
   (*server)->Shutdown(kShutdownGrace);

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/metrics.h"
 
+#include <algorithm>
+#include <initializer_list>
 #include <utility>
 
 #include "server/process_metrics.h"
@@ -15,6 +17,11 @@ using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 using Labels = std::vector<ClientMetric::Label>;
+
+// By LaunchOutcome.
+constexpr std::array<std::string_view, kLaunchOutcomes> kOutcomeNames = {
+    "done", "refused", "failed", "deadline_exceeded", "cancelled", "shut_down", "device_lost"};
+static_assert(static_cast<size_t>(LaunchOutcome::kDeviceLost) == kLaunchOutcomes - 1);
 
 uint64_t Read(const std::atomic<uint64_t>& value) { return value.load(std::memory_order_relaxed); }
 
@@ -43,6 +50,18 @@ Labels MethodLabel(size_t method) {
   return {{"method", std::string(MethodName(static_cast<Method>(method)))}};
 }
 
+// One sample per value of a label.
+MetricFamily Labelled(const char* name, const char* help, MetricType type, const char* label,
+                      std::initializer_list<std::pair<const char*, int64_t>> samples) {
+  MetricFamily family{name, help, type, {}};
+  for (const auto& [value, number] : samples) {
+    const auto sample = static_cast<double>(number);
+    family.metric.push_back(type == MetricType::Counter ? Counter(sample, {{label, value}})
+                                                        : Gauge(sample, {{label, value}}));
+  }
+  return family;
+}
+
 struct Level {
   const char* name;
   const char* help;
@@ -54,9 +73,12 @@ struct Level {
 
 std::string_view MethodName(Method method) {
   static constexpr std::array<std::string_view, kMethods> kNames = {
-      "tetrad.v1.Weights/Upload", "tetrad.v1.Weights/Load", "tetrad.v1.Weights/Seal",
-      "tetrad.v1.Weights/List",   "tetrad.v1.Weights/Drop", "tetrad.v1.Gemm/Prepare",
-      "tetrad.v1.Gemm/Execute",   "tetrad.v1.Gemm/Release", "tetrad.v1.Status/GetStatus"};
+      "tetrad.v1.Weights/Upload",     "tetrad.v1.Weights/Load",  "tetrad.v1.Weights/Seal",
+      "tetrad.v1.Weights/List",       "tetrad.v1.Weights/Drop",  "tetrad.v1.Gemm/Prepare",
+      "tetrad.v1.Gemm/Execute",       "tetrad.v1.Gemm/Release",  "tetrad.v1.Status/GetStatus",
+      "tetrad.v1.Gemm/ExecuteStream", "tetrad.v1.Memory/Attach", "tetrad.v1.Memory/Detach",
+      "tetrad.v1.Memory/Allocate",    "tetrad.v1.Memory/Write",  "tetrad.v1.Memory/Read",
+      "tetrad.v1.Memory/Free",        "tetrad.v1.Memory/List"};
   return kNames[static_cast<size_t>(method)];
 }
 
@@ -73,6 +95,11 @@ void Metrics::CallEnded(Method method, grpc::StatusCode code, int64_t nanosecond
   counts.received_bytes.fetch_add(static_cast<uint64_t>(received_bytes), std::memory_order_relaxed);
   counts.sent_bytes.fetch_add(static_cast<uint64_t>(sent_bytes), std::memory_order_relaxed);
   counts.seconds.Observe(nanoseconds);
+}
+
+void Metrics::StreamAnswered(grpc::StatusCode code) {
+  const size_t index = std::min(static_cast<size_t>(code), kCodes - 1);
+  stream_answers_[index].fetch_add(1, std::memory_order_relaxed);
 }
 
 void Metrics::WeightsGone(std::string_view name) {
@@ -149,6 +176,24 @@ std::vector<MetricFamily> Metrics::Collect(const Levels& levels, const DeviceLim
     families.push_back(std::move(*family));
   }
 
+  MetricFamily stream_answers{"tetrad_stream_requests_total",
+                              "Requests of ExecuteStreams answered, by gRPC status code.",
+                              MetricType::Counter,
+                              {}};
+  for (size_t code = 0; code < kCodes; ++code) {
+    const uint64_t answered = Read(stream_answers_[code]);
+    if (answered == 0 && code != 0) continue;
+    stream_answers.metric.push_back(
+        Counter(static_cast<double>(answered),
+                {{"code", std::string(CodeName(static_cast<grpc::StatusCode>(code)))}}));
+  }
+  families.push_back(std::move(stream_answers));
+  families.push_back(Labelled("tetrad_open_streams", "Streams that clients hold open, by kind.",
+                              MetricType::Gauge, "kind",
+                              {{"attach", levels.attach_streams},
+                               {"execute", levels.execute_streams},
+                               {"health_watch", levels.health_watches}}));
+
   families.push_back({"tetrad_queue_seconds",
                       "Time of a launch from admission to the device.",
                       MetricType::Histogram,
@@ -221,6 +266,18 @@ std::vector<MetricFamily> Metrics::Collect(const Levels& levels, const DeviceLim
        number(engine.weights_bytes)},
       {"tetrad_weights_versions", "Versions of weights, sealed or not.", MetricType::Gauge,
        number(engine.weights_versions)},
+      {"tetrad_pool_reserved_bytes", "Device memory the pool has taken.", MetricType::Gauge,
+       number(engine.pool.reserved_bytes)},
+      {"tetrad_pool_largest_free_bytes", "The largest free range in the pool's chunks.",
+       MetricType::Gauge, number(engine.pool.largest_free_bytes)},
+      {"tetrad_pool_chunks", "Chunks of the pool.", MetricType::Gauge, number(engine.pool.chunks)},
+      {"tetrad_leases_expired_total", "Leases whose grace time ran out.", MetricType::Counter,
+       number(engine.leases.expired)},
+      {"tetrad_blocks", "Blocks of clients.", MetricType::Gauge, number(engine.blocks)},
+      {"tetrad_block_bytes", "Device memory of clients' blocks, freed ones still in use included.",
+       MetricType::Gauge, number(engine.block_bytes)},
+      {"tetrad_reclaimable", "What was let go of and whose device memory is not back yet.",
+       MetricType::Gauge, number(engine.reclaimable)},
   };
   for (const Level& level : kLevels) {
     families.push_back(
@@ -229,6 +286,23 @@ std::vector<MetricFamily> Metrics::Collect(const Levels& levels, const DeviceLim
          level.type,
          {level.type == MetricType::Counter ? Counter(level.value) : Gauge(level.value)}});
   }
+  families.push_back(Labelled("tetrad_pool_bytes", "Memory of the pool, by what it is used for.",
+                              MetricType::Gauge, "state",
+                              {{"block", engine.pool.block_bytes},
+                               {"whole", engine.pool.whole_bytes},
+                               {"free", engine.pool.free_bytes},
+                               {"unreturned", engine.pool.unreturned_bytes}}));
+  families.push_back(Labelled("tetrad_leases", "Leases, by whether their client is attached.",
+                              MetricType::Gauge, "state",
+                              {{"attached", engine.leases.leases - engine.leases.detached},
+                               {"detached", engine.leases.detached}}));
+  MetricFamily launches{
+      "tetrad_launches_total", "Launches ended, by what came of them.", MetricType::Counter, {}};
+  for (size_t outcome = 0; outcome < kLaunchOutcomes; ++outcome) {
+    launches.metric.push_back(Counter(number(engine.outcomes[outcome]),
+                                      {{"outcome", std::string(kOutcomeNames[outcome])}}));
+  }
+  families.push_back(std::move(launches));
   AppendProcessMetrics(families);
   return families;
 }

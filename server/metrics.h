@@ -36,8 +36,16 @@ enum class Method : uint8_t {
   kExecute,
   kRelease,
   kGetStatus,
+  kExecuteStream,
+  kAttach,
+  kDetach,
+  kAllocate,
+  kWrite,
+  kRead,
+  kFree,
+  kListBlocks,
 };
-inline constexpr size_t kMethods = 9;
+inline constexpr size_t kMethods = 17;
 
 // "tetrad.v1.Gemm/Execute"
 std::string_view MethodName(Method method);
@@ -51,6 +59,8 @@ class Metrics {
                  int64_t sent_bytes);
   // A launch that completed; `weights` is name@version, `floor_us` its plan's floor.
   void Executed(const Timings& timings, double floor_us, std::string_view weights);
+  // A request of an ExecuteStream was answered.
+  void StreamAnswered(grpc::StatusCode code);
   // No version of `name` is left: what was counted for it goes to "other", and
   // its label is free for another name.
   void WeightsGone(std::string_view name);
@@ -62,6 +72,9 @@ class Metrics {
     int64_t staging_limit_bytes = 0;
     int64_t call_bytes = 0;
     int64_t call_limit_bytes = 0;
+    int64_t attach_streams = 0;
+    int64_t execute_streams = 0;
+    int64_t health_watches = 0;
     bool serving = false;
   };
   std::vector<prometheus::MetricFamily> Collect(const Levels& levels,
@@ -78,6 +91,7 @@ class Metrics {
   };
 
   std::array<MethodCounts, kMethods> methods_;
+  std::array<std::atomic<uint64_t>, kCodes> stream_answers_{};
   SecondsHistogram queue_seconds_;
   SecondsHistogram launch_seconds_;
   SecondsHistogram device_seconds_;

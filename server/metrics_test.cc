@@ -101,6 +101,29 @@ TEST(MetricsTest, DroppedNamesFreeTheirLabel) {
   EXPECT_THAT(page, HasSubstr("tetrad_floor_seconds_total 0.0015015\n"));
 }
 
+TEST(MetricsTest, LevelsOfLeasesPoolAndStreams) {
+  Metrics metrics;
+  metrics.StreamAnswered(grpc::StatusCode::OK);
+  metrics.StreamAnswered(grpc::StatusCode::CANCELLED);
+  Metrics::Levels levels;
+  levels.engine.leases = {.leases = 5, .detached = 2, .expired = 9};
+  levels.engine.pool.whole_bytes = 77;
+  levels.engine.outcomes[static_cast<size_t>(LaunchOutcome::kDeadlineExceeded)] = 3;
+  levels.attach_streams = 4;
+  const std::string page = prometheus::TextSerializer().Serialize(metrics.Collect(levels, {}));
+  for (const char* line :
+       {"tetrad_stream_requests_total{code=\"OK\"} 1\n",
+        "tetrad_stream_requests_total{code=\"CANCELLED\"} 1\n",
+        "tetrad_leases{state=\"attached\"} 3\n", "tetrad_leases{state=\"detached\"} 2\n",
+        "tetrad_leases_expired_total 9\n", "tetrad_pool_bytes{state=\"whole\"} 77\n",
+        "tetrad_launches_total{outcome=\"deadline_exceeded\"} 3\n",
+        "tetrad_launches_total{outcome=\"device_lost\"} 0\n",
+        "tetrad_open_streams{kind=\"attach\"} 4\n"}) {
+    EXPECT_THAT(page, HasSubstr(line));
+  }
+  EXPECT_EQ(MethodName(Method::kListBlocks), "tetrad.v1.Memory/List");
+}
+
 TEST(MetricsTest, NamesAreUniqueAndPrefixed) {
   std::set<std::string> names;
   for (const auto& family : Metrics().Collect({}, {})) {

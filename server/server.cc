@@ -24,7 +24,9 @@
 #include "server/health_service.h"
 #include "server/http_server.h"
 #include "server/listeners.h"
+#include "server/memory_service.h"
 #include "server/metrics.h"
+#include "server/open_streams.h"
 #include "server/service_context.h"
 #include "server/status_service.h"
 #include "server/weights_service.h"
@@ -53,6 +55,13 @@ constexpr int kLookAheadBytes = 64 << 20;
 constexpr int kMinPingIntervalMs = 5'000;
 constexpr int kHandshakeTimeoutMs = 10'000;
 
+// A peer that vanished, or whose process stands still, is noticed in less than
+// a minute, and what its streams hold is given up. Clients answer pings in
+// their library, also while they read nothing, so this parts with nobody whose
+// network takes a frame of 16 MiB in half a minute.
+constexpr int kKeepaliveMs = 20'000;
+constexpr int kKeepaliveTimeoutMs = 30'000;
+
 // Reflection is the one service that takes threads of the library's own.
 constexpr int kSyncThreads = 8;
 
@@ -79,8 +88,8 @@ class Server::Impl {
         replies_("tetrad-reply", kReplyThreads,
                  static_cast<size_t>(config.queue_depth + engine.device_limits().max_in_flight)),
         loads_("tetrad-load", kLoadThreads, kLoadQueue),
-        context_{config,      engine, metrics_, gate_,  log,        checkpoint_root_,
-                 call_bytes_, work_,  replies_, loads_, absl::Now()} {}
+        context_{config,           engine,      metrics_, gate_,    streams_, log,
+                 checkpoint_root_, call_bytes_, work_,    replies_, loads_,   absl::Now()} {}
 
   absl::Status Start();
   void Shutdown(absl::Duration grace);
@@ -88,6 +97,7 @@ class Server::Impl {
   std::vector<std::string> grpc_addresses;
   std::string http_address;
   CallGate& gate() { return gate_; }
+  OpenStreams& streams() { return streams_; }
   HealthService& health() { return health_; }
 
  private:
@@ -102,15 +112,17 @@ class Server::Impl {
   std::optional<Root> checkpoint_root_;
   Metrics metrics_;
   CallGate gate_;
+  OpenStreams streams_;
   ByteBudget call_bytes_{config_.call_bytes};
   WorkerPool work_;
   WorkerPool replies_;
   WorkerPool loads_;
   const ServiceContext context_;
   HealthService health_{{"", v1::Gemm::service_full_name(), v1::Weights::service_full_name(),
-                         v1::Status::service_full_name()}};
+                         v1::Memory::service_full_name(), v1::Status::service_full_name()}};
   GemmService gemm_{context_};
   WeightsService weights_{context_};
+  MemoryService memory_{context_};
   StatusService status_{context_};
   std::unique_ptr<grpc::Server> grpc_;
   std::unique_ptr<HttpServer> http_;
@@ -140,6 +152,10 @@ void Server::Impl::SetArguments(grpc::ServerBuilder& builder) const {
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxFrameBytes);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookAheadBytes);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  // Without end: an Attach stream carries no data for days.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kMinPingIntervalMs);
@@ -170,6 +186,7 @@ absl::Status Server::Impl::StartGrpc() {
   builder.RegisterService(&health_);
   builder.RegisterService(&gemm_);
   builder.RegisterService(&weights_);
+  builder.RegisterService(&memory_);
   builder.RegisterService(&status_);
   {
     const PrivateFiles private_files;
@@ -202,6 +219,9 @@ std::string Server::Impl::MetricsPage() const {
                                .staging_limit_bytes = config_.staging_bytes,
                                .call_bytes = call_bytes_.used_bytes(),
                                .call_limit_bytes = config_.call_bytes,
+                               .attach_streams = streams_.open(StreamKind::kAttach),
+                               .execute_streams = streams_.open(StreamKind::kExecute),
+                               .health_watches = health_.open_watches(),
                                .serving = !gate_.closing()};
   return prometheus::TextSerializer().Serialize(metrics_.Collect(levels, engine_.device_limits()));
 }
@@ -233,9 +253,13 @@ const std::string& Server::http_address() const { return impl_->http_address; }
 void Server::BeginDrain() {
   impl_->gate().AnnounceClosing();
   impl_->health().SetServing(false);
+  impl_->streams().Enter(DrainStage::kAnnounced);
 }
 
-void Server::CloseGate() { impl_->gate().Close(); }
+void Server::CloseGate() {
+  impl_->gate().Close();
+  impl_->streams().Enter(DrainStage::kClosed);
+}
 int Server::idle_fd() const { return impl_->gate().idle_fd(); }
 int64_t Server::calls_inside() const { return impl_->gate().inside(); }
 void Server::Shutdown(absl::Duration grace) { impl_->Shutdown(grace); }

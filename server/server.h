@@ -5,9 +5,10 @@
 // steps of a drain.
 //
 //   Start()       listens; requests are taken, health says SERVING
-//   BeginDrain()  health says NOT_SERVING, requests are still taken
-//   CloseGate()   new requests get UNAVAILABLE; idle_fd() becomes readable when
-//                 the last running one has ended
+//   BeginDrain()  health says NOT_SERVING and attached clients hear it, requests
+//                 are still taken
+//   CloseGate()   new requests get UNAVAILABLE, attachments end; idle_fd() becomes
+//                 readable when the last running request has ended
 //   Shutdown()    cancels what is left and stops listening
 //
 // For one thread. The engine must outlive it.

@@ -15,6 +15,8 @@
 #include "server/config.h"
 #include "server/log.h"
 #include "server/metrics.h"
+#include "server/open_streams.h"
+#include "server/request_id.h"
 #include "server/worker_pool.h"
 
 namespace tetrad {
@@ -24,13 +26,16 @@ struct ServiceContext {
   Engine& engine;
   Metrics& metrics;
   CallGate& gate;
+  OpenStreams& streams;
   Log& log;
   const std::optional<Root>& checkpoint_root;
-  ByteBudget& call_bytes;  // requests and replies of Execute calls
+  ByteBudget& call_bytes;  // requests and replies of Execute calls, pieces of blocks
   WorkerPool& work;        // whatever copies much or looks at every byte
   WorkerPool& replies;     // outputs of finished launches
   WorkerPool& loads;       // checkpoints
   absl::Time started;
+  // Giving out an id changes nothing that a service could see.
+  mutable RequestIds request_ids{started};
 };
 
 }  // namespace tetrad

@@ -33,6 +33,17 @@ void Fill(const ServiceContext& service, v1::GetStatusResponse& out) {
   out.set_staging_bytes(stats.staging_bytes);
   out.set_in_flight(stats.in_flight);
   out.set_max_inline_bytes(service.config.max_inline_bytes);
+  v1::PoolStatus& pool = *out.mutable_pool();
+  pool.set_reserved_bytes(stats.pool.reserved_bytes);
+  pool.set_block_bytes(stats.pool.block_bytes);
+  pool.set_whole_bytes(stats.pool.whole_bytes);
+  pool.set_free_bytes(stats.pool.free_bytes);
+  pool.set_largest_free_bytes(stats.pool.largest_free_bytes);
+  pool.set_chunks(stats.pool.chunks);
+  out.set_leases(stats.leases.leases);
+  out.set_detached_leases(stats.leases.detached);
+  out.set_blocks(stats.blocks);
+  out.set_block_bytes(stats.block_bytes);
 }
 
 }  // namespace

@@ -9,8 +9,8 @@ namespace {
 
 class UnaryCall final : public grpc::ServerUnaryReactor {
  public:
-  UnaryCall(const ServiceContext& service, Method method,
-            const grpc::CallbackServerContext& context, UnaryMessages messages, UnaryBody body)
+  UnaryCall(const ServiceContext& service, Method method, grpc::CallbackServerContext& context,
+            UnaryMessages messages, UnaryBody body)
       : call_(service, method, context), messages_(messages), body_(std::move(body)) {
     call_.AddReceived(static_cast<int64_t>(messages_.request->ByteSizeLong()));
   }
@@ -18,7 +18,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   const absl::Status& admission() const { return call_.admission(); }
 
   void Run() {
-    const absl::Status status = Guarded([this] { return body_(call_.client()); });
+    const absl::Status status = Guarded([this] { return body_(call_.caller()); });
     if (status.ok()) call_.AddSent(static_cast<int64_t>(messages_.response->ByteSizeLong()));
     End(status);
   }
@@ -34,16 +34,16 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
 }  // namespace
 
 grpc::ServerUnaryReactor* AnswerNow(const ServiceContext& service, Method method,
-                                    const grpc::CallbackServerContext& context,
-                                    UnaryMessages messages, UnaryBody body) {
+                                    grpc::CallbackServerContext& context, UnaryMessages messages,
+                                    UnaryBody body) {
   auto* call = new UnaryCall(service, method, context, messages, std::move(body));
   call->admission().ok() ? call->Run() : call->End(call->admission());
   return call;
 }
 
 grpc::ServerUnaryReactor* AnswerLater(const ServiceContext& service, Method method,
-                                      const grpc::CallbackServerContext& context,
-                                      UnaryMessages messages, UnaryBody body) {
+                                      grpc::CallbackServerContext& context, UnaryMessages messages,
+                                      UnaryBody body) {
   auto* call = new UnaryCall(service, method, context, messages, std::move(body));
   if (!call->admission().ok()) {
     call->End(call->admission());

@@ -7,8 +7,6 @@
 // The returned reactor owns itself; the RPC library ends it with OnDone().
 #pragma once
 
-#include <string>
-
 #include <google/protobuf/message.h>
 
 #include "absl/functional/any_invocable.h"
@@ -20,8 +18,8 @@
 
 namespace tetrad {
 
-// Fills the response; `client` is the identity.
-using UnaryBody = absl::AnyInvocable<absl::Status(const std::string& client)>;
+// Fills the response. Bodies that log nothing take the client's name alone.
+using UnaryBody = absl::AnyInvocable<absl::Status(const Caller& caller)>;
 
 struct UnaryMessages {
   const google::protobuf::Message* request;
@@ -29,12 +27,12 @@ struct UnaryMessages {
 };
 
 grpc::ServerUnaryReactor* AnswerNow(const ServiceContext& service, Method method,
-                                    const grpc::CallbackServerContext& context,
-                                    UnaryMessages messages, UnaryBody body);
+                                    grpc::CallbackServerContext& context, UnaryMessages messages,
+                                    UnaryBody body);
 
 // RESOURCE_EXHAUSTED if too much work waits already.
 grpc::ServerUnaryReactor* AnswerLater(const ServiceContext& service, Method method,
-                                      const grpc::CallbackServerContext& context,
-                                      UnaryMessages messages, UnaryBody body);
+                                      grpc::CallbackServerContext& context, UnaryMessages messages,
+                                      UnaryBody body);
 
 }  // namespace tetrad

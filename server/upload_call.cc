@@ -18,7 +18,7 @@ namespace {
 
 class UploadCall final : public grpc::ServerReadReactor<v1::UploadRequest> {
  public:
-  UploadCall(const ServiceContext& service, const grpc::CallbackServerContext& context,
+  UploadCall(const ServiceContext& service, grpc::CallbackServerContext& context,
              v1::UploadResponse& response)
       : service_(service),
         context_(context),
@@ -122,11 +122,13 @@ absl::Status UploadCall::Complete() {
     info = *found;
   }
   ToProto(info, *response_.mutable_weights());
+  call_.AddSent(static_cast<int64_t>(response_.ByteSizeLong()));
   service_.log.Info("weights uploaded", {{"client", call_.client()},
+                                         {"request", call_.request()},
                                          {"name", name_},
-                                         {"version", std::to_string(info.version)},
-                                         {"bytes", std::to_string(info.bytes)},
-                                         {"sealed", sealed_ ? "true" : "false"}});
+                                         {"version", info.version},
+                                         {"bytes", info.bytes},
+                                         {"sealed", sealed_}});
   return absl::OkStatus();
 }
 
@@ -149,7 +151,7 @@ void UploadCall::OnDone() {
 }  // namespace
 
 grpc::ServerReadReactor<v1::UploadRequest>* StartUpload(const ServiceContext& service,
-                                                        const grpc::CallbackServerContext& context,
+                                                        grpc::CallbackServerContext& context,
                                                         v1::UploadResponse& response) {
   return new UploadCall(service, context, response);
 }

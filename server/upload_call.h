@@ -16,7 +16,7 @@ namespace tetrad {
 
 // The returned reactor owns itself.
 grpc::ServerReadReactor<v1::UploadRequest>* StartUpload(const ServiceContext& service,
-                                                        const grpc::CallbackServerContext& context,
+                                                        grpc::CallbackServerContext& context,
                                                         v1::UploadResponse& response);
 
 }  // namespace tetrad

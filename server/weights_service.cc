@@ -25,18 +25,19 @@ grpc::ServerWriteReactor<v1::LoadProgress>* WeightsService::Load(
 grpc::ServerUnaryReactor* WeightsService::Seal(grpc::CallbackServerContext* context,
                                                const v1::SealRequest* request,
                                                v1::SealResponse* response) {
-  return AnswerLater(
-      service_, Method::kSeal, *context, {request, response},
-      [this, request, response](const std::string& client) -> absl::Status {
-        TETRAD_RETURN_IF_ERROR(ValidateReference("name", request->name()));
-        TETRAD_ASSIGN_OR_RETURN(const WeightsInfo info, service_.engine.weights().Seal(
-                                                            request->name(), request->version()));
-        ToProto(info, *response->mutable_weights());
-        service_.log.Info("weights sealed", {{"client", client},
-                                             {"name", info.spec.name},
-                                             {"version", std::to_string(info.version)}});
-        return absl::OkStatus();
-      });
+  return AnswerLater(service_, Method::kSeal, *context, {request, response},
+                     [this, request, response](const Caller& caller) -> absl::Status {
+                       TETRAD_RETURN_IF_ERROR(ValidateReference("name", request->name()));
+                       TETRAD_ASSIGN_OR_RETURN(
+                           const WeightsInfo info,
+                           service_.engine.weights().Seal(request->name(), request->version()));
+                       ToProto(info, *response->mutable_weights());
+                       service_.log.Info("weights sealed", {{"client", caller.client},
+                                                            {"request", caller.request},
+                                                            {"name", info.spec.name},
+                                                            {"version", info.version}});
+                       return absl::OkStatus();
+                     });
 }
 
 grpc::ServerUnaryReactor* WeightsService::List(grpc::CallbackServerContext* context,
@@ -54,22 +55,23 @@ grpc::ServerUnaryReactor* WeightsService::List(grpc::CallbackServerContext* cont
 grpc::ServerUnaryReactor* WeightsService::Drop(grpc::CallbackServerContext* context,
                                                const v1::DropRequest* request,
                                                v1::DropResponse* response) {
-  return AnswerLater(
-      service_, Method::kDrop, *context, {request, response},
-      [this, request, response](const std::string& client) -> absl::Status {
-        TETRAD_RETURN_IF_ERROR(ValidateReference("weights", request->weights()));
-        TETRAD_ASSIGN_OR_RETURN(const int dropped,
-                                service_.engine.weights().Drop(request->weights()));
-        response->set_dropped(dropped);
-        const std::string name = request->weights().substr(0, request->weights().find('@'));
-        if (absl::IsNotFound(service_.engine.weights().Resolve(name).status())) {
-          service_.metrics.WeightsGone(name);
-        }
-        service_.log.Info("weights dropped", {{"client", client},
-                                              {"weights", request->weights()},
-                                              {"versions", std::to_string(dropped)}});
-        return absl::OkStatus();
-      });
+  return AnswerLater(service_, Method::kDrop, *context, {request, response},
+                     [this, request, response](const Caller& caller) -> absl::Status {
+                       TETRAD_RETURN_IF_ERROR(ValidateReference("weights", request->weights()));
+                       TETRAD_ASSIGN_OR_RETURN(const int dropped,
+                                               service_.engine.weights().Drop(request->weights()));
+                       response->set_dropped(dropped);
+                       const std::string name =
+                           request->weights().substr(0, request->weights().find('@'));
+                       if (absl::IsNotFound(service_.engine.weights().Resolve(name).status())) {
+                         service_.metrics.WeightsGone(name);
+                       }
+                       service_.log.Info("weights dropped", {{"client", caller.client},
+                                                             {"request", caller.request},
+                                                             {"weights", request->weights()},
+                                                             {"versions", dropped}});
+                       return absl::OkStatus();
+                     });
 }
 
 }  // namespace tetrad

@@ -13,7 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include <CLI/CLI.hpp>
 
+#include "clients/cli/grouped_case.h"
 #include "clients/cli/value_syntax.h"
+#include "clients/cli/version.h"
 
 namespace tetrad::cli {
 namespace {
@@ -43,6 +45,8 @@ CLI::Validator Words(const std::map<std::string, Enum>& words) {
   return CLI::IsMember(std::move(names));
 }
 
+constexpr double kDefaultBenchSeconds = 10;
+
 constexpr char kGlobalOptionsFooter[] =
     "The global options --endpoint, --json and --timeout are taken, too: see tetradctl --help.";
 constexpr char kExamplesFooter[] =
@@ -68,7 +72,7 @@ CLI::Validator PositiveSeconds() {
   return CLI::Validator(check, "POSITIVE");
 }
 
-// What the signature options of `plan` and `run` were set to.
+// What the signature options of `plan`, `run` and `bench` were set to.
 struct SignatureFlags {
   std::string weights;
   std::string m;
@@ -81,9 +85,10 @@ struct SignatureFlags {
   int64_t stride = 0;
   bool row_scale = false;
 
-  void AddTo(CLI::App& app) {
+  // --weights is required unless something else can name the operands.
+  void AddTo(CLI::App& app, bool required = true) {
     app.add_option("--weights,-w", weights, "Weights to multiply with: NAME or NAME@VERSION")
-        ->required();
+        ->required(required);
     app.add_option("--m", m, "Rows per group: 1,2,3 or 128x8 (eight groups of 128)");
     app.add_option("--capacity", capacity,
                    "Rows are read at launch: offsets:ROWS in total, or counts:ROWS per group");
@@ -148,23 +153,47 @@ struct Parsed {
   double timeout_seconds = 0;
   std::string name, directory, pattern, dialect = "auto";
   bool ignore_input_scales = false;
-  SignatureFlags plan, run;
+  int64_t version = 0;
+  SignatureFlags plan, run, bench;
   RunCommand run_command;
+  BenchCommand bench_command;
+  std::optional<double> bench_seconds;
+  std::optional<int64_t> bench_requests;
+  bool no_plan = false;
   std::string shapes;
   std::optional<uint64_t> data_seed;
   VerifyCommand verify;
 };
 
 struct Subcommands {
-  CLI::App *status, *weights, *load, *list, *drop, *plan, *run, *verify;
+  CLI::App *status, *weights, *load, *list, *drop, *seal, *plan, *run, *verify, *bench;
 };
+
+void DefineBench(CLI::App& bench, Parsed& p) {
+  p.bench.AddTo(bench, /*required=*/false);
+  bench.add_option("--shape", p.bench_command.shape,
+                   "Instead of those: a shape by name, e.g. S1, on weights of its own");
+  bench.add_option("--in-flight,-c", p.bench_command.in_flight, "Requests at a time")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  bench.add_option("--seconds", p.bench_seconds, "Begin no request after this time [10]")
+      ->check(CLI::Range(0.001, kMaxBenchSeconds));
+  bench.add_option("--requests,-n", p.bench_requests, "Requests at most [1000000]")
+      ->check(CLI::Range(int64_t{1}, kMaxBenchRequests));
+  bench
+      .add_option("--warmups", p.bench_command.warmups, "Requests before those, for each in flight")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
+  bench.add_option("--seed", p.bench_command.seed, "Of the operands")->capture_default_str();
+  bench.add_flag("--no-plan", p.no_plan, "Send the signature with each request, not a plan");
+}
 
 Subcommands Define(CLI::App& app, Parsed& p) {
   app.formatter(std::make_shared<NestedHelp>());  // this and the footer: inherited from here on
   app.footer(kGlobalOptionsFooter);
   app.require_subcommand(1);
   app.fallthrough();
-  app.set_version_flag("--version", "tetradctl " TETRAD_VERSION, "Show the version and exit");
+  app.set_version_flag("--version", "tetradctl " + BuildVersion(), "Show the version and exit");
   app.set_help_all_flag("--help-all", "Show the options of every command and exit");
   app.add_option("--endpoint,-e", p.global.endpoint, "The daemon: unix:PATH or HOST:PORT")
       ->envname("TETRAD_ENDPOINT")
@@ -196,6 +225,12 @@ Subcommands Define(CLI::App& app, Parsed& p) {
   s.drop = s.weights->add_subcommand("drop", "Forget a version, or all of a name");
   s.drop->add_option("weights", p.name, "NAME or NAME@VERSION")->required();
 
+  s.seal = s.weights->add_subcommand("seal", "Make an uploaded version usable, for good");
+  s.seal->add_option("name", p.name, "Name of the weights")->required();
+  s.seal->add_option("version", p.version, "As `weights list` shows it")
+      ->required()
+      ->check(CLI::PositiveNumber);
+
   s.plan = app.add_subcommand("plan", "Show kernel, tiles and floor of a grouped GEMM");
   p.plan.AddTo(*s.plan);
 
@@ -220,8 +255,40 @@ Subcommands Define(CLI::App& app, Parsed& p) {
   s.verify->add_option("--tensor-pattern", p.verify.pattern,
                        "weights:NAME only: tensor in that file, with {expert}");
   s.verify->add_flag("--verbose,-v", p.verify.verbose, "A row for every random seed");
+
+  s.bench = app.add_subcommand("bench", "Load the daemon and report throughput and latency");
+  DefineBench(*s.bench, p);
   app.footer(kExamplesFooter);
   return s;
+}
+
+// With --shape the shape says what else the options would.
+absl::StatusOr<BenchCommand> BuildBench(const CLI::App& app, const Parsed& p) {
+  BenchCommand bench = p.bench_command;
+  bench.plan = !p.no_plan;
+  // One limit that was given is the limit; the other is there all the same.
+  const double seconds = p.bench_requests ? kMaxBenchSeconds : kDefaultBenchSeconds;
+  bench.duration = absl::Seconds(p.bench_seconds.value_or(seconds));
+  bench.requests = p.bench_requests.value_or(kMaxBenchRequests);
+  if (!bench.shape.empty()) {
+    for (const char* option : {"--weights", "--m", "--capacity", "--a", "--out", "--scales",
+                               "--layout", "--stride", "--form", "--row-scale"}) {
+      if (app.count(option) == 0) continue;
+      return absl::InvalidArgumentError(absl::StrCat("--shape and ", option, ": one or the other"));
+    }
+    if (!FindShape(bench.shape)) {
+      return absl::InvalidArgumentError(absl::StrCat("--shape '", bench.shape,
+                                                     "' must be one of S1 to S4, T1 to T10, "
+                                                     "D1 to D3, P1"));
+    }
+    return bench;
+  }
+  if (p.bench.weights.empty())
+    return absl::InvalidArgumentError("--weights or --shape is required");
+  auto signature = p.bench.Build(&bench.live_rows);
+  if (!signature.ok()) return signature.status();
+  bench.signature = *std::move(signature);
+  return bench;
 }
 
 absl::StatusOr<VerifyCommand> BuildVerify(const Parsed& p) {
@@ -250,6 +317,12 @@ absl::StatusOr<VerifyCommand> BuildVerify(const Parsed& p) {
 absl::StatusOr<Command> BuildCommand(const Subcommands& s, const Parsed& p) {
   if (s.status->parsed()) return StatusCommand{};
   if (s.list->parsed()) return WeightsListCommand{};
+  if (s.seal->parsed()) return WeightsSealCommand{p.name, p.version};
+  if (s.bench->parsed()) {
+    auto bench = BuildBench(*s.bench, p);
+    if (!bench.ok()) return bench.status();
+    return *std::move(bench);
+  }
   if (s.drop->parsed()) return WeightsDropCommand{p.name};
   if (s.load->parsed()) {
     WeightsLoadCommand load;
@@ -277,7 +350,7 @@ absl::StatusOr<Command> BuildCommand(const Subcommands& s, const Parsed& p) {
   return *std::move(verify);
 }
 
-// "status, weights, plan, run or verify".
+// "status, weights, plan, run, verify or bench".
 std::string SubcommandNames(const CLI::App& app) {
   const auto subcommands = app.get_subcommands([](const CLI::App*) { return true; });
   std::string names;

@@ -18,6 +18,8 @@
 
 namespace tetrad::cli {
 
+inline constexpr int64_t kMaxBenchRequests = 1'000'000;
+inline constexpr double kMaxBenchSeconds = 3600;
 inline constexpr char kDefaultEndpoint[] = "unix:/run/tetrad/tetrad.sock";
 
 struct GlobalOptions {
@@ -33,6 +35,10 @@ struct WeightsLoadCommand {
 struct WeightsListCommand {};
 struct WeightsDropCommand {
   std::string weights;
+};
+struct WeightsSealCommand {
+  std::string name;
+  int64_t version = 0;
 };
 struct PlanCommand {
   v1::Signature signature;
@@ -56,13 +62,26 @@ struct VerifyCommand {
   bool verbose = false;  // a row per seed
 };
 
+struct BenchCommand {
+  std::string shape;  // a name of kernels/shapes.h; empty: the signature's weights
+  v1::Signature signature;
+  std::vector<int32_t> live_rows;  // as of RunCommand
+  int in_flight = 1;
+  int64_t requests = kMaxBenchRequests;  // at most
+  absl::Duration duration;
+  int warmups = 3;  // for each in flight
+  uint64_t seed = 1;
+  bool plan = true;  // one handle; else the signature with each request
+};
+
 // The answer to --help, --help-all and --version.
 struct HelpText {
   std::string text;
 };
 
 using Command = std::variant<StatusCommand, WeightsLoadCommand, WeightsListCommand,
-                             WeightsDropCommand, PlanCommand, RunCommand, VerifyCommand, HelpText>;
+                             WeightsDropCommand, WeightsSealCommand, PlanCommand, RunCommand,
+                             VerifyCommand, BenchCommand, HelpText>;
 
 struct Invocation {
   GlobalOptions global;

@@ -58,6 +58,8 @@ TEST_F(ArgumentsTest, WeightsCommands) {
   ParseAs<StatusCommand>("status");
   ParseAs<WeightsListCommand>("weights list");
   EXPECT_EQ(ParseAs<WeightsDropCommand>("weights drop w@3").weights, "w@3");
+  EXPECT_EQ(ParseAs<WeightsSealCommand>("weights seal w 7").name, "w");
+  EXPECT_EQ(ParseAs<WeightsSealCommand>("weights seal w 7").version, 7);
   const auto load = ParseAs<WeightsLoadCommand>(
       "weights load up --directory qwen --pattern model.{expert}.up --dialect modelopt");
   EXPECT_EQ(load.request.name(), "up");
@@ -113,6 +115,27 @@ TEST_F(ArgumentsTest, CapacityImpliesAStackAndRunTakesLiveRows) {
   EXPECT_EQ(run.seed, 3u);
 }
 
+TEST_F(ArgumentsTest, BenchIsAlwaysBoundedInTimeAndCount) {
+  const auto plain = ParseAs<BenchCommand>("bench --shape S1");
+  EXPECT_EQ(plain.shape, "S1");
+  EXPECT_EQ(plain.duration, absl::Seconds(10));
+  EXPECT_EQ(plain.requests, kMaxBenchRequests);
+  EXPECT_EQ(plain.in_flight, 1);
+  EXPECT_TRUE(plain.plan);
+  const auto counted = ParseAs<BenchCommand>("bench --shape S1 -n 7");
+  EXPECT_EQ(counted.requests, 7);
+  EXPECT_EQ(counted.duration, absl::Hours(1));
+  const auto both = ParseAs<BenchCommand>(
+      "bench -w w --capacity counts:4 --m 1,2 --a bf16 -n 7 --seconds 0.5 -c 8 --no-plan");
+  EXPECT_EQ(both.signature.weights(), "w");
+  EXPECT_EQ(both.signature.activation_type(), v1::ACTIVATION_TYPE_BF16);
+  EXPECT_THAT(both.live_rows, ElementsAre(1, 2));
+  EXPECT_EQ(both.requests, 7);
+  EXPECT_EQ(both.duration, absl::Milliseconds(500));
+  EXPECT_EQ(both.in_flight, 8);
+  EXPECT_FALSE(both.plan);
+}
+
 TEST_F(ArgumentsTest, VerifyShapes) {
   const struct {
     const char* line;
@@ -146,12 +169,12 @@ TEST_F(ArgumentsTest, RefusalsNameTheOption) {
     const char* line;
     const char* message;
   } kCases[] = {
-      {"", "a subcommand is required: status, weights, plan, run or verify"},
+      {"", "a subcommand is required: status, weights, plan, run, verify or bench"},
       {"--odd", "a subcommand is required"},
-      {"frob", "unknown subcommand 'frob'; expected status, weights, plan, run or verify"},
+      {"frob", "unknown subcommand 'frob'; expected status, weights, plan, run, verify or bench"},
       {"--json frob -x", "unknown subcommand 'frob'"},
-      {"weights", "a subcommand is required: load, list or drop"},
-      {"weights upload f", "unknown subcommand 'upload'; expected load, list or drop"},
+      {"weights", "a subcommand is required: load, list, drop or seal"},
+      {"weights upload f", "unknown subcommand 'upload'; expected load, list, drop or seal"},
       {"weights load w --pattern p", "--directory"},
       {"weights load w -d d -p p --dialect odd", "--dialect"},
       {"plan --m 1", "--weights"},
@@ -168,6 +191,19 @@ TEST_F(ArgumentsTest, RefusalsNameTheOption) {
       {"plan -w w --capacity counts:0", "--capacity"},
       {"plan -w w --capacity counts:5 --m 1", "leave it out"},
       {"run -w w --m 1 --repeats 0", "--repeats"},
+      {"weights seal w", "version"},
+      {"weights seal w 0", "version"},
+      {"bench", "--weights or --shape is required"},
+      {"bench -w w", "--m or --capacity"},
+      {"bench --shape S9", "--shape 'S9' must be one of"},
+      {"bench --shape S1 --m 4", "--shape and --m"},
+      {"bench --shape S1 --row-scale", "--shape and --row-scale"},
+      {"bench --shape S1 -c 0", "--in-flight"},
+      {"bench --shape S1 -c 1025", "--in-flight"},
+      {"bench --shape S1 --seconds 0", "--seconds"},
+      {"bench --shape S1 --seconds 3601", "--seconds"},
+      {"bench --shape S1 --requests 0", "--requests"},
+      {"bench --shape S1 --requests 1000001", "--requests"},
       {"verify", "--shapes"},
       {"verify -s nothing", "random:SEED:COUNT"},
       {"verify -s random:1", "COUNT >= 1"},
@@ -194,7 +230,7 @@ TEST_F(ArgumentsTest, RefusalsNameTheOption) {
 
 TEST_F(ArgumentsTest, HelpNamesEveryCommand) {
   const std::string help = ParseAs<HelpText>("--help").text;
-  for (const char* command : {"status", "weights", "plan", "run", "verify"}) {
+  for (const char* command : {"status", "weights", "plan", "run", "verify", "bench"}) {
     EXPECT_THAT(help, HasSubstr(command));
   }
   EXPECT_THAT(ParseAs<HelpText>("plan --help").text, HasSubstr("--capacity"));
@@ -206,7 +242,8 @@ TEST_F(ArgumentsTest, HelpNamesEveryCommand) {
   for (const char* line : {"plan --help", "weights --help", "weights load --help"}) {
     EXPECT_THAT(ParseAs<HelpText>(line).text, HasSubstr("--endpoint, --json and --timeout"));
   }
-  EXPECT_THAT(ParseAs<HelpText>("--version").text, ::testing::StartsWith("tetradctl 0."));
+  EXPECT_THAT(ParseAs<HelpText>("--version").text,
+              ::testing::MatchesRegex("tetradctl [0-9.]+ \\([0-9a-z-]+, [^)]+\\)\n"));
 }
 
 }  // namespace

@@ -31,6 +31,8 @@ absl::StatusOr<int> Run(const Session& session, const WeightsDropCommand& comman
 absl::StatusOr<int> Run(const Session& session, const PlanCommand& command);
 absl::StatusOr<int> Run(const Session& session, const RunCommand& command);
 absl::StatusOr<int> Run(const Session& session, const VerifyCommand& command);
+absl::StatusOr<int> Run(const Session& session, const BenchCommand& command);
+absl::StatusOr<int> Run(const Session& session, const WeightsSealCommand& command);
 
 // Runs a whole command line: parse, connect, execute, report. Results that
 // could not be written are a failure.

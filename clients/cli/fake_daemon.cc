@@ -71,6 +71,13 @@ grpc::Status FakeDaemon::GetStatus(grpc::ServerContext*, const v1::GetStatusRequ
   response->set_version("fake");
   response->set_state("serving");
   response->set_max_inline_bytes(1 << 20);
+  response->mutable_pool()->set_reserved_bytes(64 << 20);
+  response->mutable_pool()->set_free_bytes(16 << 20);
+  response->mutable_pool()->set_chunks(2);
+  response->set_leases(3);
+  response->set_detached_leases(1);
+  response->set_blocks(7);
+  response->set_block_bytes(1 << 20);
   v1::DeviceStatus& device = *response->add_devices();
   device.set_uuid(kDevice);
   device.set_name("reference");
@@ -134,6 +141,18 @@ grpc::Status FakeDaemon::List(grpc::ServerContext*, const v1::ListWeightsRequest
   return grpc::Status::OK;
 }
 
+grpc::Status FakeDaemon::Seal(grpc::ServerContext*, const v1::SealRequest* request,
+                              v1::SealResponse* response) {
+  const std::lock_guard lock(mutex_);
+  if (request->version() != 1 || !held_.contains(request->name())) {
+    return {grpc::StatusCode::NOT_FOUND, "no unsealed version of " + request->name()};
+  }
+  response->mutable_weights()->set_name(request->name());
+  response->mutable_weights()->set_version(request->version());
+  response->mutable_weights()->set_sealed(true);
+  return grpc::Status::OK;
+}
+
 grpc::Status FakeDaemon::Drop(grpc::ServerContext*, const v1::DropRequest* request,
                               v1::DropResponse* response) {
   const std::lock_guard lock(mutex_);
@@ -193,7 +212,8 @@ grpc::Status FakeDaemon::Prepare(grpc::ServerContext*, const v1::PrepareRequest*
   }
   info.mutable_floor()->set_floor_us(2);
   info.set_explanation("because it is fake");
-  response->set_weights(request->signature().weights() + "@1");
+  response->set_weights(
+      request->signature().weights().substr(0, request->signature().weights().find('@')) + "@1");
   const std::lock_guard lock(mutex_);
   response->set_plan(absl::StrCat("plan-", next_plan_++));
   plans_[response->plan()] = request->signature();

@@ -60,6 +60,8 @@ class FakeDaemon final : public v1::Status::Service,
                     grpc::ServerWriter<v1::LoadProgress>* writer) override;
   grpc::Status List(grpc::ServerContext*, const v1::ListWeightsRequest*,
                     v1::ListWeightsResponse* response) override;
+  grpc::Status Seal(grpc::ServerContext*, const v1::SealRequest* request,
+                    v1::SealResponse* response) override;
   grpc::Status Drop(grpc::ServerContext*, const v1::DropRequest* request,
                     v1::DropResponse* response) override;
   grpc::Status Prepare(grpc::ServerContext*, const v1::PrepareRequest* request,

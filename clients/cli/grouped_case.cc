@@ -3,6 +3,7 @@
 #include "clients/cli/grouped_case.h"
 
 #include <algorithm>
+#include <span>
 
 #include "absl/strings/str_cat.h"
 
@@ -28,6 +29,11 @@ static_assert(ToWire<v1::ScaleLayout>(ScaleLayout::kBlocked) == v1::SCALE_LAYOUT
 static_assert(ToWire<v1::OutputLayout>(OutputLayout::kColumnMajor) ==
               v1::OUTPUT_LAYOUT_COLUMN_MAJOR);
 static_assert(ToWire<v1::GroupForm>(GroupForm::kStacked) == v1::GROUP_FORM_STACKED);
+
+template <typename Enum, typename Wire>
+constexpr Enum FromWire(Wire value) {  // unspecified is the first value, too
+  return static_cast<Enum>(std::max(static_cast<int>(value) - 1, 0));
+}
 
 bool OneShape(const GroupedCase& c) {
   return std::all_of(c.groups.begin(), c.groups.end(), [&c](const CaseGroup& g) {
@@ -160,6 +166,51 @@ std::vector<int32_t> MValues(const GroupedCase& c) {
     values.push_back(c.m_source == MSource::kOffsets ? values.back() + g.m : g.m);
   }
   return values;
+}
+
+GroupedCase ContestCase(const NamedShape& shape) {
+  GroupedCase c;
+  c.name = shape.name;
+  c.types.a_scale_layout = ScaleLayout::kBlocked;
+  c.types.b_scale_layout = ScaleLayout::kBlocked;
+  for (const GroupShape& g : shape.groups) c.groups.push_back({g.m, g.n, g.k});
+  return c;
+}
+
+std::optional<NamedShape> FindShape(std::string_view name) {
+  const std::span<const NamedShape> sets[] = {kBenchmarkShapes, kTestShapes, kDecodeShapes,
+                                              kPrefillShapes};
+  for (const auto& set : sets) {
+    const auto found = std::ranges::find(set, name, &NamedShape::name);
+    if (found != set.end()) return *found;
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<GroupedCase> CaseOf(const v1::Signature& signature, const v1::WeightsInfo& weights) {
+  GroupedCase c;
+  c.name = weights.name();
+  c.types.a_type = FromWire<ActivationType>(signature.activation_type());
+  c.types.c_type = FromWire<OutputType>(signature.output_type());
+  c.types.a_scale_layout = FromWire<ScaleLayout>(signature.activation_scale_layout());
+  c.types.c_layout = FromWire<OutputLayout>(signature.output_layout());
+  c.form = FromWire<GroupForm>(signature.group_form());
+  c.c_stride = signature.output_stride();
+  c.row_scale = signature.row_scale();
+  if (signature.has_capacity()) {
+    c.m_source = static_cast<MSource>(signature.capacity().m_source());
+    c.capacity_rows = signature.capacity().rows();
+  }
+  if (signature.has_exact() && signature.exact().m_size() != weights.group_count()) {
+    return absl::InvalidArgumentError(absl::StrCat("--m has ", signature.exact().m_size(),
+                                                   " groups, the weights have ",
+                                                   weights.group_count()));
+  }
+  for (int g = 0; g < weights.group_count(); ++g) {
+    const v1::GroupDims& dims = weights.groups(weights.groups_size() == 1 ? 0 : g);
+    c.groups.push_back({signature.has_exact() ? signature.exact().m(g) : 0, dims.n(), dims.k()});
+  }
+  return c;
 }
 
 std::string Describe(const GroupedCase& c) {

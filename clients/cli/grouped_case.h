@@ -8,13 +8,17 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "tetrad/v1/types.pb.h"
 #include "tetrad/v1/weights.pb.h"
 
 #include "kernels/problem.h"
+#include "kernels/shapes.h"
 
 namespace tetrad::cli {
 
@@ -70,6 +74,16 @@ v1::Signature ToSignature(const GroupedCase& c, const std::string& weights);
 v1::UploadHeader ToUploadHeader(const GroupedCase& c, const std::string& name);
 // offsets[groups + 1] or counts[groups] of the live rows; empty with host M.
 std::vector<int32_t> MValues(const GroupedCase& c);
+
+// A shape of the contest as its rules have it: NVFP4 on both sides, blocked
+// scales, FP16 out, groups apart.
+GroupedCase ContestCase(const NamedShape& shape);
+// The named shape, or nothing.
+std::optional<NamedShape> FindShape(std::string_view name);
+// What a signature asks of these weights; rows are 0 with device-side M, and
+// the layout of the weights' scales is left at its default: it is not on the wire
+// of a request. INVALID_ARGUMENT: another number of groups.
+absl::StatusOr<GroupedCase> CaseOf(const v1::Signature& signature, const v1::WeightsInfo& weights);
 
 // One line for people: types, form, layout, sizes.
 std::string Describe(const GroupedCase& c);

@@ -72,7 +72,9 @@ TEST_F(ProgramTest, StatusAsTextAndJson) {
   const Ran text = OnDaemon("status");
   EXPECT_EQ(text.code, kExitOk);
   EXPECT_EQ(text.err, "");
-  for (const char* part : {"serving", "fake-0", "reference", "1.0 MiB"}) {
+  for (const char* part :
+       {"serving", "fake-0", "reference", "1.0 MiB", "64.0 MiB, 16.0 MiB of it free in 2 chunks",
+        "3, 1 in their grace time", "7, 1.0 MiB"}) {
     EXPECT_THAT(text.out, HasSubstr(part));
   }
   const Ran json = OnDaemon("status --json");
@@ -87,6 +89,11 @@ TEST_F(ProgramTest, WeightsCommands) {
   EXPECT_THAT(list.out, HasSubstr("2 x 2 x 32"));
   EXPECT_THAT(list.out, HasSubstr("sealed"));
   EXPECT_EQ(OnDaemon("--json weights list").lines()[0]["weights"][0]["name"], "w");
+  EXPECT_THAT(OnDaemon("weights seal w 1").out, HasSubstr("sealed"));
+  EXPECT_EQ(OnDaemon("weights seal w 1 --json").lines()[0]["sealed"], true);
+  const Ran unknown = OnDaemon("weights seal w 2");
+  EXPECT_EQ(unknown.code, kExitDaemon);
+  EXPECT_THAT(unknown.err, HasSubstr("NOT_FOUND"));
   EXPECT_EQ(OnDaemon("weights drop w").out, "dropped 1 version of w\n");
   const Ran again = OnDaemon("weights drop w --json");
   EXPECT_EQ(again.code, kExitDaemon);

@@ -24,6 +24,14 @@ absl::StatusOr<int> Run(const Session& session, const StatusCommand&) {
   facts.AddRow(
       {"weights", absl::StrCat(status->weights(), ", ", FormatBytes(status->weights_bytes()))});
   facts.AddRow({"staging", FormatBytes(status->staging_bytes())});
+  const v1::PoolStatus& pool = status->pool();
+  facts.AddRow({"pool", absl::StrCat(FormatBytes(pool.reserved_bytes()), ", ",
+                                     FormatBytes(pool.free_bytes()), " of it free in ",
+                                     pool.chunks(), " chunks")});
+  facts.AddRow({"leases", absl::StrCat(status->leases(), ", ", status->detached_leases(),
+                                       " in their grace time")});
+  facts.AddRow(
+      {"blocks", absl::StrCat(status->blocks(), ", ", FormatBytes(status->block_bytes()))});
   facts.AddRow({"in flight", absl::StrCat(status->in_flight())});
   facts.AddRow({"inline limit", FormatBytes(status->max_inline_bytes())});
 

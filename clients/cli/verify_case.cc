@@ -2,41 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clients/cli/verify_case.h"
 
-#include <atomic>
 #include <utility>
 
-#include <unistd.h>
-
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 
 #include "clients/cli/case_data.h"
+#include "clients/cli/temporary_weights.h"
 
 namespace tetrad::cli {
 namespace {
-
-constexpr absl::Duration kCleanUpDeadline = absl::Seconds(10);
-
-// A name no other run uses, also not one that was killed.
-std::string TemporaryName() {
-  static std::atomic<uint64_t> counter{0};
-  return absl::StrCat("tetradctl-verify/", getpid(), "-", absl::Hex(absl::ToUnixNanos(absl::Now())),
-                      "-", counter++);
-}
-
-// Drops the weights at the end of its scope, also after an interrupt, which is
-// why it does not use the session's cancellation.
-class TemporaryWeights {
- public:
-  TemporaryWeights(Client& client, std::string name) : client_(client), name_(std::move(name)) {}
-  ~TemporaryWeights() { (void)client_.Drop(name_, {.deadline = kCleanUpDeadline, .cancel = {}}); }
-  TemporaryWeights(const TemporaryWeights&) = delete;
-  TemporaryWeights& operator=(const TemporaryWeights&) = delete;
-
- private:
-  Client& client_;
-  const std::string name_;
-};
 
 // Whether a status says something about the case, not about the daemon's day.
 bool IsAnswer(const absl::Status& status) {
@@ -76,10 +50,9 @@ class CaseRun {
 
  private:
   absl::Status Execute() {
-    v1::UploadHeader header = ToUploadHeader(case_, TemporaryName());
+    const TemporaryWeights weights(session_.client, "tetradctl-verify");
+    v1::UploadHeader header = ToUploadHeader(case_, weights.name());
     header.mutable_alpha()->Assign(data_.alpha_b().begin(), data_.alpha_b().end());
-    // Before the upload: an interrupt may cancel it just after the daemon sealed.
-    const TemporaryWeights weights(session_.client, header.name());
     const auto uploaded =
         session_.client.Upload(header, data_.codes(), data_.scales(), nullptr, session_.call);
     if (!uploaded.ok()) return uploaded.status();

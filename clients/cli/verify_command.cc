@@ -39,17 +39,6 @@ NamedSet ShapesOf(ShapeSet set) {
 
 int Threads() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
 
-// The named shapes are those of the contest: NVFP4 on both sides, blocked
-// scales, FP16 out, groups apart.
-GroupedCase CaseOf(const NamedShape& shape) {
-  GroupedCase c;
-  c.name = shape.name;
-  c.types.a_scale_layout = ScaleLayout::kBlocked;
-  c.types.b_scale_layout = ScaleLayout::kBlocked;
-  for (const GroupShape& g : shape.groups) c.groups.push_back({g.m, g.n, g.k});
-  return c;
-}
-
 std::string CheckName(Check check) { return check == Check::kBits ? "bit-equal" : "within bound"; }
 
 VerifyLine LineOf(const GroupedCase& c, const CaseResult& result, std::string reproduce) {
@@ -107,7 +96,7 @@ absl::Status VerifyNamed(const Session& session, const VerifyCommand& command,
   const auto total = static_cast<int64_t>(set.shapes.size());
   for (int64_t i = 0; i < total; ++i) {
     bar.Update(i, total);
-    const GroupedCase c = CaseOf(set.shapes[static_cast<size_t>(i)]);
+    const GroupedCase c = ContestCase(set.shapes[static_cast<size_t>(i)]);
     const auto result = VerifyCase(
         session, c,
         {.kind = DataKind::kContest, .seed = command.seed, .executions = 2, .threads = Threads()});

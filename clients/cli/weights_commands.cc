@@ -83,6 +83,19 @@ absl::StatusOr<int> Run(const Session& session, const WeightsListCommand&) {
   return kExitOk;
 }
 
+absl::StatusOr<int> Run(const Session& session, const WeightsSealCommand& command) {
+  const auto sealed = session.client.Seal(command.name, command.version, session.call);
+  if (!sealed.ok()) return sealed.status();
+  if (session.output.json) {
+    session.output.PrintMessage(*sealed);
+    return kExitOk;
+  }
+  google::protobuf::RepeatedPtrField<v1::WeightsInfo> weights;
+  *weights.Add() = *sealed;
+  session.output.PrintText(RenderWeights(weights));
+  return kExitOk;
+}
+
 absl::StatusOr<int> Run(const Session& session, const WeightsDropCommand& command) {
   const auto dropped = session.client.Drop(command.weights, session.call);
   if (!dropped.ok()) return dropped.status();

@@ -11,12 +11,9 @@
 #include <grpcpp/grpcpp.h>
 
 #include "absl/strings/str_cat.h"
-#include "tetrad/v1/gemm.grpc.pb.h"
-#include "tetrad/v1/status.grpc.pb.h"
-#include "tetrad/v1/weights.grpc.pb.h"
 
+#include "clients/cpp/connection.h"
 #include "clients/cpp/endpoint.h"
-#include "clients/cpp/status_mapping.h"
 
 namespace tetrad {
 namespace {
@@ -41,6 +38,7 @@ grpc::ChannelArguments MakeChannelArguments(const ClientOptions& options) {
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookAheadBytes);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // an attachment carries none
   // Each Client owns its connection: closing it must not depend on others.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   // A proxy in the environment is meant for the web, not for the daemon.
@@ -65,64 +63,9 @@ absl::Status WaitUntilReady(grpc::Channel& channel, absl::Duration timeout) {
   }
 }
 
-// A client context with its deadline, cancelled when the caller asks for it.
-class Call {
- public:
-  Call(const CallOptions& options, absl::Duration default_deadline)
-      : cancel_(options.cancel, [this] { context_.TryCancel(); }) {
-    const absl::Duration limit =
-        options.deadline > absl::ZeroDuration() ? options.deadline : default_deadline;
-    context_.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(limit));
-  }
-  grpc::ClientContext* context() { return &context_; }
-
- private:
-  grpc::ClientContext context_;
-  std::stop_callback<std::function<void()>> cancel_;
-};
-
 }  // namespace
 
-struct Client::Connection {
-  Connection(std::string endpoint, const ClientOptions& options,
-             std::shared_ptr<grpc::Channel> channel)
-      : endpoint(std::move(endpoint)),
-        options(options),
-        status(channel),
-        weights(channel),
-        gemm(channel) {}
-
-  // UNAVAILABLE comes from the transport as often as from the daemon, and then
-  // says nothing about whom it tried to reach.
-  absl::Status Named(const absl::Status& status) const {
-    if (status.code() != absl::StatusCode::kUnavailable) return status;
-    absl::Status named(status.code(), absl::StrCat(endpoint, ": ", status.message()));
-    status.ForEachPayload([&named](absl::string_view url, const absl::Cord& payload) {
-      named.SetPayload(url, payload);
-    });
-    return named;
-  }
-
-  template <typename Stub, typename Request, typename Response>
-  absl::StatusOr<Response> Unary(Stub& stub,
-                                 grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
-                                                              Response*),
-                                 const Request& request, const CallOptions& options_of_call) {
-    Call call(options_of_call, options.deadline);
-    absl::StatusOr<Response> response = Response();
-    const grpc::Status status = (stub.*method)(call.context(), request, &*response);
-    if (!status.ok()) response = Named(FromGrpcStatus(status));
-    return response;
-  }
-
-  const std::string endpoint;
-  const ClientOptions options;
-  v1::Status::Stub status;
-  v1::Weights::Stub weights;
-  v1::Gemm::Stub gemm;
-};
-
-Client::Client(std::unique_ptr<Connection> connection) : connection_(std::move(connection)) {}
+Client::Client(std::shared_ptr<Connection> connection) : connection_(std::move(connection)) {}
 Client::~Client() = default;
 
 const std::string& Client::endpoint() const { return connection_->endpoint; }
@@ -134,7 +77,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(std::string_view endpoin
   if (absl::Status status = CheckReachable(*parsed); !status.ok()) return status;
   const std::shared_ptr<grpc::Channel> channel = grpc::CreateCustomChannel(
       parsed->GrpcTarget(), grpc::InsecureChannelCredentials(), MakeChannelArguments(options));
-  auto connection = std::make_unique<Connection>(parsed->ToString(), options, channel);
+  auto connection = std::make_shared<Connection>(parsed->ToString(), options, channel);
   if (absl::Status status = WaitUntilReady(*channel, options.connect_timeout); !status.ok()) {
     return connection->Named(status);
   }
@@ -150,7 +93,7 @@ absl::StatusOr<v1::WeightsInfo> Client::Upload(const v1::UploadHeader& header,
                                                std::span<const uint8_t> scales,
                                                const Progress& progress,
                                                const CallOptions& options) {
-  Call call(options, connection_->options.transfer_deadline);
+  OutgoingCall call(options, connection_->options.transfer_deadline);
   v1::UploadResponse response;
   const auto writer = connection_->weights.Upload(call.context(), &response);
   const auto total = static_cast<int64_t>(codes.size() + scales.size());
@@ -183,7 +126,7 @@ absl::StatusOr<v1::WeightsInfo> Client::Upload(const v1::UploadHeader& header,
 absl::StatusOr<v1::LoadProgress> Client::Load(const v1::LoadRequest& request,
                                               const Progress& progress,
                                               const CallOptions& options) {
-  Call call(options, connection_->options.transfer_deadline);
+  OutgoingCall call(options, connection_->options.transfer_deadline);
   const auto reader = connection_->weights.Load(call.context(), request);
   v1::LoadProgress message;
   while (reader->Read(&message)) {
@@ -223,6 +166,11 @@ absl::StatusOr<v1::PrepareResponse> Client::Prepare(const v1::Signature& signatu
                                                     const CallOptions& call) {
   v1::PrepareRequest request;
   *request.mutable_signature() = signature;
+  return Prepare(request, call);
+}
+
+absl::StatusOr<v1::PrepareResponse> Client::Prepare(const v1::PrepareRequest& request,
+                                                    const CallOptions& call) {
   return connection_->Unary(connection_->gemm, &v1::Gemm::Stub::Prepare, request, call);
 }
 

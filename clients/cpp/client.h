@@ -23,15 +23,19 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "tetrad/v1/gemm.pb.h"
+#include "tetrad/v1/memory.pb.h"
 #include "tetrad/v1/status.pb.h"
 #include "tetrad/v1/weights.pb.h"
 
 namespace tetrad {
 
+class Attachment;
+class ExecuteStream;
+
 struct ClientOptions {
   absl::Duration connect_timeout = absl::Seconds(5);
   absl::Duration deadline = absl::Seconds(60);           // of calls without bulk transfer
-  absl::Duration transfer_deadline = absl::Minutes(30);  // of Upload and Load
+  absl::Duration transfer_deadline = absl::Minutes(30);  // of Upload, Load, Write and Read
   int64_t max_message_bytes = int64_t{1} << 30;          // sent or received; at most 2^31 - 1
 };
 
@@ -77,16 +81,43 @@ class Client {
 
   absl::StatusOr<v1::PrepareResponse> Prepare(const v1::Signature& signature,
                                               const CallOptions& call = {});
+  // With a lease, which the handle then belongs to.
+  absl::StatusOr<v1::PrepareResponse> Prepare(const v1::PrepareRequest& request,
+                                              const CallOptions& call = {});
   absl::StatusOr<v1::ExecuteResponse> Execute(const v1::ExecuteRequest& request,
                                               const CallOptions& call = {});
   absl::Status Release(const std::string& plan, const CallOptions& call = {});
+  // Many requests under way at once (execute_stream.h). The deadline is that of
+  // the whole stream; zero: the one for transfers.
+  std::unique_ptr<ExecuteStream> OpenExecuteStream(const CallOptions& call = {});
+
+  // A lease, held as long as the result lives (attachment.h); with `resume` one
+  // whose grace time runs. The deadline is that of getting it.
+  absl::StatusOr<std::unique_ptr<Attachment>> Attach(const std::string& resume = {},
+                                                     const CallOptions& call = {});
+  // Ends a lease without a grace time.
+  absl::Status Detach(const std::string& lease, const CallOptions& call = {});
+  // Zeroed device memory.
+  absl::StatusOr<v1::BlockInfo> Allocate(const std::string& lease, int64_t bytes,
+                                         const CallOptions& call = {});
+  // On failure a part may have been written.
+  absl::Status Write(const std::string& block, int64_t offset, std::span<const uint8_t> data,
+                     const CallOptions& call = {});
+  // Fills `out`.
+  absl::Status Read(const std::string& block, int64_t offset, std::span<uint8_t> out,
+                    const CallOptions& call = {});
+  absl::Status Free(const std::string& block, const CallOptions& call = {});
+  absl::StatusOr<v1::ListBlocksResponse> ListBlocks(const std::string& lease,
+                                                    const CallOptions& call = {});
 
   const std::string& endpoint() const;
 
  private:
+  friend class Attachment;
+  friend class ExecuteStream;
   struct Connection;
-  explicit Client(std::unique_ptr<Connection> connection);
-  const std::unique_ptr<Connection> connection_;
+  explicit Client(std::shared_ptr<Connection> connection);
+  const std::shared_ptr<Connection> connection_;
 };
 
 }  // namespace tetrad

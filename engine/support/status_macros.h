@@ -3,6 +3,11 @@
 //
 // Early return on absl::Status, and a check for invariants we own (never for
 // input). The packaged Abseil has neither.
+//
+// A failed check prints and aborts. Where the program defines NoteFailedCheck()
+// (the daemon does, for its crash report), that is told the text first; a weak
+// declaration, because whoever reports is above the engine and a registered
+// function would be a global.
 #pragma once
 
 #include <cstdio>
@@ -29,10 +34,26 @@
   if (!temporary.ok()) return std::move(temporary).status();             \
   declaration = std::move(temporary).value()
 
-#define TETRAD_CHECK(condition)                                                          \
-  do {                                                                                   \
-    if (!(condition)) {                                                                  \
-      std::fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition); \
-      std::abort();                                                                      \
-    }                                                                                    \
+namespace tetrad {
+
+// `text` lives as long as the program.
+[[gnu::weak]] void NoteFailedCheck(const char* text);
+
+[[noreturn]] inline void CheckFailed(const char* text) {
+  std::fputs(text, stderr);
+  if (NoteFailedCheck != nullptr) NoteFailedCheck(text);
+  std::abort();
+}
+
+}  // namespace tetrad
+
+#define TETRAD_TEXT_INNER(a) #a
+#define TETRAD_TEXT(a) TETRAD_TEXT_INNER(a)
+
+#define TETRAD_CHECK(condition)                                                              \
+  do {                                                                                       \
+    if (!(condition)) {                                                                      \
+      ::tetrad::CheckFailed(__FILE__ ":" TETRAD_TEXT(__LINE__) ": check failed: " #condition \
+                                                               "\n");                        \
+    }                                                                                        \
   } while (false)

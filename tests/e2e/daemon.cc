@@ -127,6 +127,8 @@ Daemon::~Daemon() {
   ::waitpid(pid_, nullptr, 0);
 }
 
+std::string Daemon::socket() const { return absl::StrCat("unix:", folder_.path(), "/tetrad.sock"); }
+
 std::string Daemon::Log() const { return ReadFile(folder_.path() + "/log"); }
 
 void Daemon::Signal(int signal) const {
@@ -174,6 +176,7 @@ Stubs::Stubs(std::shared_ptr<grpc::Channel> connection)
     : channel(std::move(connection)),
       gemm(v1::Gemm::NewStub(channel)),
       weights(v1::Weights::NewStub(channel)),
+      memory(v1::Memory::NewStub(channel)),
       status(v1::Status::NewStub(channel)),
       health(grpc::health::v1::Health::NewStub(channel)) {}
 

@@ -19,6 +19,7 @@
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "grpcpp/channel.h"
 #include "tetrad/v1/gemm.grpc.pb.h"
+#include "tetrad/v1/memory.grpc.pb.h"
 #include "tetrad/v1/status.grpc.pb.h"
 #include "tetrad/v1/weights.grpc.pb.h"
 
@@ -41,7 +42,7 @@ class Daemon {
   explicit Daemon(const std::vector<std::string>& flags = {});
   ~Daemon();
 
-  std::string socket() const { return "unix:" + folder_.path() + "/tetrad.sock"; }
+  std::string socket() const;
   const std::string& tcp() const { return tcp_; }
   const std::string& http() const { return http_; }
   const std::string& folder() const { return folder_.path(); }
@@ -79,6 +80,7 @@ struct Stubs {
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::Gemm::Stub> gemm;
   std::unique_ptr<v1::Weights::Stub> weights;
+  std::unique_ptr<v1::Memory::Stub> memory;
   std::unique_ptr<v1::Status::Stub> status;
   std::unique_ptr<grpc::health::v1::Health::Stub> health;
 };

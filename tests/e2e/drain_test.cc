@@ -12,7 +12,8 @@
 #include "absl/time/clock.h"
 #include "grpcpp/client_context.h"
 
-#include "tests/e2e/gemm_client.h"
+#include "clients/cpp/execute_stream.h"
+#include "tests/e2e/memory_client.h"
 
 namespace tetrad::e2e {
 namespace {
@@ -128,6 +129,78 @@ TEST(DrainTest, HalfSentUploadDoesNotOutliveTheLimit) {
   EXPECT_LT(took, absl::Seconds(5));
   EXPECT_EQ(writer->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_THAT(daemon.Log(), HasSubstr("calls_cut_off=1"));
+}
+
+// All kinds of open streams at once: each hears of it, what runs is answered,
+// and none holds the exit.
+TEST(DrainTest, OpenStreamsHearItAnswerWhatRunsAndEnd) {
+  Daemon daemon({"--threads", "1", "--lame-duck-seconds", "4", "--drain-seconds", "60"});
+  const Stubs stubs(daemon);
+  const v1::ExecuteRequest slow = RegisterSlow(stubs, "slow");
+  const auto client = ConnectClient(daemon.socket());
+  const auto attachment = AttachTo(*client);
+  grpc::ClientContext context;
+  const auto watch = stubs.health->Watch(&context, {});
+  EXPECT_EQ(Next(*watch), HealthCheckResponse::SERVING);
+  const auto idle = client->OpenExecuteStream();
+  const auto busy = client->OpenExecuteStream();
+  constexpr uint64_t kRunning = 6;
+  for (uint64_t id = 1; id <= kRunning; ++id) ASSERT_TRUE(busy->Submit(id, slow));
+  ASSERT_TRUE(Eventually([&] {
+    return Metric(daemon, "tetrad_launches_in_flight") >= 3 &&
+           Metric(daemon, "tetrad_open_streams{kind=\"execute\"}") == 2;
+  }));
+  daemon.Signal(SIGTERM);
+  EXPECT_TRUE(Eventually([&] { return attachment->draining(); }));
+  EXPECT_TRUE(attachment->status().ok()) << "still held in the lame-duck time";
+  EXPECT_EQ(Next(*watch), HealthCheckResponse::NOT_SERVING);
+  // In the lame-duck time all of it still works.
+  const auto late = client->Attach();
+  ASSERT_TRUE(late.ok()) << late.status();
+  EXPECT_TRUE((*late)->draining());
+  EXPECT_TRUE(Eventually([&] { return attachment->lost().stop_requested(); }));
+  EXPECT_EQ(attachment->status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(client->Attach().status().code(), absl::StatusCode::kUnavailable);
+  // Now the gate is closed.
+  EXPECT_FALSE(idle->Next().has_value());
+  EXPECT_EQ(idle->Finish().code(), absl::StatusCode::kUnavailable);
+  busy->Submit(99, slow);
+  uint64_t answered = 0;
+  while (const auto answer = busy->Next()) {
+    if (answer->id() == 99) {
+      EXPECT_EQ(answer->code(), 14) << answer->message();
+      EXPECT_THAT(answer->message(), HasSubstr("shutting down"));
+    } else {
+      ++answered;
+      EXPECT_EQ(answer->code(), 0) << answer->message();
+    }
+  }
+  EXPECT_EQ(answered, kRunning);
+  EXPECT_EQ(busy->Finish().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(daemon.Wait(absl::Seconds(20)), 0);
+  EXPECT_THAT(daemon.Log(), HasSubstr("calls_cut_off=0"));
+}
+
+TEST(DrainTest, StreamsWhoseAnswersNobodyReadsDoNotOutliveTheLimit) {
+  Daemon daemon({"--drain-seconds", "1"});
+  const Stubs stubs(daemon);
+  const GroupShape kShapes[] = {{128, 49152, 32}};  // answers of 12 MiB
+  SampleOptions options;
+  options.kind = DataKind::kContest;
+  const Operands operands(kShapes, options);
+  Register(stubs, operands, "w");
+  const v1::ExecuteRequest request = RequestOf(operands, "w");
+  const auto client = ConnectClient(daemon.socket());
+  const auto attachment = AttachTo(*client);
+  const auto stream = client->OpenExecuteStream();
+  for (uint64_t id = 0; id < 20; ++id) ASSERT_TRUE(stream->Submit(id, request));
+  ASSERT_TRUE(Eventually([&] { return Metric(daemon, "tetrad_device_seconds_count") == 20; }));
+  const absl::Time signalled = absl::Now();
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(absl::Seconds(30)), 0);
+  EXPECT_GE(absl::Now() - signalled, absl::Seconds(1));
+  EXPECT_THAT(daemon.Log(), HasSubstr("calls_cut_off=1"));
+  EXPECT_TRUE(Eventually([&] { return attachment->lost().stop_requested(); }));
 }
 
 TEST(DrainTest, SecondSignalExitsAtOnce) {

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Tetrad Authors
 # SPDX-License-Identifier: Apache-2.0
-# cmake -Dsource=... -Dinput=... -Doutput=... -Dversion=... -Dcompiler=... -P version.cmake
+# cmake -Dsource=... -Dinput=... -Doutput=... -Dversion=... -Dcompiler=... -P write-version.cmake
 # Writes the version with the commit checked out now, "-dirty" if the tree differs from it;
 # run by every build, and touches the file only if that changed.
 execute_process(COMMAND git -C "${source}" describe --always --dirty --abbrev=12 --exclude=*

@@ -1,0 +1,104 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The calls of tetrad.v1.Memory.
+#include <algorithm>
+
+#include "clients/cpp/attachment.h"
+#include "clients/cpp/client.h"
+#include "clients/cpp/connection.h"
+
+namespace tetrad {
+namespace {
+
+constexpr size_t kWriteBytes = 1 << 20;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Attachment>> Client::Attach(const std::string& resume,
+                                                           const CallOptions& call) {
+  return Attachment::Open(connection_, resume, call);
+}
+
+absl::Status Client::Detach(const std::string& lease, const CallOptions& call) {
+  v1::DetachRequest request;
+  request.set_lease(lease);
+  return connection_->Unary(connection_->memory, &v1::Memory::Stub::Detach, request, call).status();
+}
+
+absl::StatusOr<v1::BlockInfo> Client::Allocate(const std::string& lease, int64_t bytes,
+                                               const CallOptions& call) {
+  v1::AllocateRequest request;
+  request.set_lease(lease);
+  request.set_bytes(bytes);
+  auto response =
+      connection_->Unary(connection_->memory, &v1::Memory::Stub::Allocate, request, call);
+  if (!response.ok()) return response.status();
+  return std::move(*response->mutable_block());
+}
+
+absl::Status Client::Write(const std::string& block, int64_t offset, std::span<const uint8_t> data,
+                           const CallOptions& options) {
+  OutgoingCall call(options, connection_->options.transfer_deadline);
+  v1::WriteResponse response;
+  const auto writer = connection_->memory.Write(call.context(), &response);
+  v1::WriteRequest message;
+  message.set_block(block);
+  message.set_offset(offset);
+  size_t at = 0;
+  bool open = true;
+  do {
+    const auto part = data.subspan(at, std::min(kWriteBytes, data.size() - at));
+    message.set_data(part.data(), part.size());
+    open = writer->Write(message);
+    message.clear_block();
+    message.clear_offset();
+    at += part.size();
+  } while (open && at < data.size());
+  if (open) writer->WritesDone();
+  // A write that failed means the daemon ended the stream: Finish has the reason.
+  return connection_->Named(FromGrpcStatus(writer->Finish()));
+}
+
+absl::Status Client::Read(const std::string& block, int64_t offset, std::span<uint8_t> out,
+                          const CallOptions& options) {
+  OutgoingCall call(options, connection_->options.transfer_deadline);
+  if (out.empty()) return absl::OkStatus();  // the daemon would take 0 for all that is left
+  v1::ReadRequest request;
+  request.set_block(block);
+  request.set_offset(offset);
+  request.set_bytes(static_cast<int64_t>(out.size()));
+  const auto reader = connection_->memory.Read(call.context(), request);
+  v1::ReadResponse piece;
+  size_t got = 0;
+  bool fits = true;
+  while (reader->Read(&piece)) {
+    const std::string& data = piece.data();
+    fits = fits && data.size() <= out.size() - got;
+    if (!fits) continue;
+    std::copy(data.begin(), data.end(), out.begin() + static_cast<ptrdiff_t>(got));
+    got += data.size();
+  }
+  const grpc::Status status = reader->Finish();
+  if (!status.ok()) return connection_->Named(FromGrpcStatus(status));
+  if (!fits || got != out.size()) {
+    return absl::InternalError(
+        absl::StrCat("the daemon sent ", got, " of ", out.size(), " bytes, or more"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Client::Free(const std::string& block, const CallOptions& call) {
+  v1::FreeRequest request;
+  request.set_block(block);
+  return connection_->Unary(connection_->memory, &v1::Memory::Stub::Free, request, call).status();
+}
+
+absl::StatusOr<v1::ListBlocksResponse> Client::ListBlocks(const std::string& lease,
+                                                          const CallOptions& call) {
+  v1::ListBlocksRequest request;
+  request.set_lease(lease);
+  return connection_->Unary(connection_->memory, &v1::Memory::Stub::List, request, call);
+}
+
+}  // namespace tetrad

@@ -1,0 +1,170 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "server/attach_call.h"
+
+#include <utility>
+
+#include "engine/support/status_macros.h"
+#include "server/call.h"
+#include "server/codec.h"
+
+namespace tetrad {
+
+class AttachCall final : public grpc::ServerWriteReactor<v1::AttachEvent>,
+                         public std::enable_shared_from_this<AttachCall> {
+ public:
+  AttachCall(const ServiceContext& service, Attachments& attachments,
+             grpc::CallbackServerContext& context)
+      : service_(service),
+        attachments_(attachments),
+        context_(context),
+        call_(service, Method::kAttach, context) {}
+
+  void Start(const v1::AttachRequest& request);
+  void Hear(DrainStage stage);
+  void LeaseEnded();
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  absl::Status Attach(const v1::AttachRequest& request);
+  void Step(std::unique_lock<std::mutex> lock);
+
+  const ServiceContext& service_;
+  Attachments& attachments_;
+  const grpc::CallbackServerContext& context_;
+  Call call_;
+  std::shared_ptr<AttachCall> self_;  // until OnDone()
+  LeaseInfo lease_;                   // empty name: none was got
+  OpenStreams::Membership membership_;
+
+  std::mutex mutex_;
+  v1::AttachEvent event_;                    // stable while writing_
+  DrainStage stage_ = DrainStage::kServing;  // guarded by mutex_
+  bool told_ = false;                        // the first event; guarded by mutex_
+  bool told_draining_ = false;               // guarded by mutex_
+  bool lease_ended_ = false;                 // guarded by mutex_
+  bool cancelled_ = false;                   // guarded by mutex_
+  bool writing_ = false;                     // guarded by mutex_
+  bool finished_ = false;                    // guarded by mutex_
+};
+
+void AttachCall::Start(const v1::AttachRequest& request) {
+  self_ = shared_from_this();
+  call_.AddReceived(static_cast<int64_t>(request.ByteSizeLong()));
+  absl::Status status = call_.admission();
+  if (status.ok()) status = Guarded([&] { return Attach(request); });
+  std::unique_lock lock(mutex_);
+  if (status.ok()) return Step(std::move(lock));
+  finished_ = true;
+  lock.unlock();
+  Finish(call_.End(status));
+}
+
+absl::Status AttachCall::Attach(const v1::AttachRequest& request) {
+  if (!request.resume().empty()) {
+    TETRAD_RETURN_IF_ERROR(ValidateReference("resume", request.resume()));
+  }
+  TETRAD_ASSIGN_OR_RETURN(lease_, service_.engine.Attach(call_.client(), request.resume()));
+  call_.LeaveGate();
+  attachments_.Add(lease_.lease, weak_from_this());
+  OpenStreams::Joined joined =
+      service_.streams.Join(StreamKind::kAttach, [weak = weak_from_this()](DrainStage stage) {
+        if (const auto call = weak.lock()) call->Hear(stage);
+      });
+  membership_ = std::move(joined.membership);
+  std::lock_guard lock(mutex_);
+  stage_ = std::max(stage_, joined.stage);
+  return absl::OkStatus();
+}
+
+void AttachCall::Hear(DrainStage stage) {
+  std::unique_lock lock(mutex_);
+  stage_ = std::max(stage_, stage);
+  Step(std::move(lock));
+}
+
+void AttachCall::LeaseEnded() {
+  std::unique_lock lock(mutex_);
+  lease_ended_ = true;
+  Step(std::move(lock));
+}
+
+void AttachCall::OnWriteDone(bool ok) {
+  std::unique_lock lock(mutex_);
+  writing_ = false;
+  cancelled_ |= !ok;
+  Step(std::move(lock));
+}
+
+void AttachCall::OnCancel() {
+  std::unique_lock lock(mutex_);
+  cancelled_ = true;
+  Step(std::move(lock));
+}
+
+// Starts the next write, or the end, if neither is under way. The RPC library
+// is called without the lock, because it may call back at once.
+void AttachCall::Step(std::unique_lock<std::mutex> lock) {
+  if (writing_ || finished_) return;
+  const bool draining = stage_ >= DrainStage::kAnnounced;
+  if (!cancelled_ && !lease_ended_ && (!told_ || (draining && !told_draining_))) {
+    told_ = true;
+    told_draining_ = draining;
+    event_.set_lease(lease_.lease);
+    event_.set_grace_seconds(absl::ToDoubleSeconds(lease_.grace));
+    event_.set_resumed(lease_.resumed);
+    event_.set_draining(draining);
+    call_.AddSent(static_cast<int64_t>(event_.ByteSizeLong()));
+    writing_ = true;
+    lock.unlock();
+    return StartWrite(&event_);
+  }
+  if (!cancelled_ && !lease_ended_ && stage_ != DrainStage::kClosed) return;
+  finished_ = true;
+  const absl::Status status = cancelled_ ? CancelledStatus(context_)
+                              : lease_ended_
+                                  ? absl::OkStatus()
+                                  : absl::UnavailableError("the daemon is shutting down");
+  lock.unlock();
+  Finish(call_.End(status));
+}
+
+void AttachCall::OnDone() {
+  const std::shared_ptr<AttachCall> self = std::move(self_);
+  membership_ = OpenStreams::Membership();
+  if (lease_.lease.empty()) return;
+  attachments_.Remove(lease_.lease);
+  service_.engine.Detach(lease_.lease);
+}
+
+void Attachments::Add(const std::string& lease, std::weak_ptr<AttachCall> call) {
+  std::lock_guard lock(mutex_);
+  calls_.insert_or_assign(lease, std::move(call));
+}
+
+void Attachments::Remove(const std::string& lease) {
+  std::lock_guard lock(mutex_);
+  calls_.erase(lease);
+}
+
+void Attachments::End(const std::string& lease) {
+  std::shared_ptr<AttachCall> call;
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto found = calls_.find(lease); found != calls_.end()) call = found->second.lock();
+  }
+  if (call != nullptr) call->LeaseEnded();
+}
+
+grpc::ServerWriteReactor<v1::AttachEvent>* StartAttach(const ServiceContext& service,
+                                                       Attachments& attachments,
+                                                       grpc::CallbackServerContext& context,
+                                                       const v1::AttachRequest& request) {
+  const auto call = std::make_shared<AttachCall>(service, attachments, context);
+  call->Start(request);
+  return call.get();
+}
+
+}  // namespace tetrad

@@ -1,0 +1,75 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// A device that no longer answers: the daemon says so to everybody, and makes
+// room for the next one.
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sysexits.h>
+
+#include "absl/time/clock.h"
+#include "grpcpp/client_context.h"
+
+#include "clients/cpp/execute_stream.h"
+#include "tests/e2e/memory_client.h"
+
+namespace tetrad::e2e {
+namespace {
+
+using grpc::health::v1::HealthCheckResponse;
+using ::testing::HasSubstr;
+
+// A launch that takes longer than it may stands for one that never ends.
+TEST(DeviceLostTest, EveryRequestIsToldAndTheDaemonExits) {
+  Daemon daemon({"--threads", "1", "--launch-timeout-seconds", "1", "--lame-duck-seconds", "60",
+                 "--drain-seconds", "60"});
+  const Stubs stubs(daemon);
+  // Some seconds on one core, whatever the machine.
+  v1::ExecuteRequest endless = RegisterSlow(stubs, "endless");
+  constexpr int kTimes = 6;
+  endless.mutable_signature()->mutable_exact()->set_m(0, 4096 * kTimes);
+  v1::InlineOperands& operands = *endless.mutable_inline_operands();
+  operands.mutable_activations()->resize(operands.activations().size() * kTimes, '\x11');
+  operands.mutable_activation_scales()->resize(operands.activation_scales().size() * kTimes,
+                                               '\x30');
+  const Operands small(kShapeT1, {.seed = 1});
+  Register(stubs, small, "small");
+
+  const auto client = ConnectClient(daemon.socket());
+  const auto attachment = AttachTo(*client);
+  grpc::ClientContext context;
+  const auto watch = stubs.health->Watch(&context, {});
+  HealthCheckResponse health;
+  ASSERT_TRUE(watch->Read(&health));
+  absl::Status executed;
+  std::jthread caller([&] { executed = client->Execute(endless).status(); });
+  ASSERT_TRUE(Eventually([&] { return Metric(daemon, "tetrad_launches_in_flight") == 1; }));
+  const auto stream = client->OpenExecuteStream();
+  for (uint64_t id = 0; id < 3; ++id) ASSERT_TRUE(stream->Submit(id, RequestOf(small, "small")));
+
+  EXPECT_EQ(daemon.Wait(absl::Seconds(60)), EX_SOFTWARE);
+  caller.join();
+  EXPECT_EQ(executed.code(), absl::StatusCode::kUnavailable) << executed;
+  EXPECT_THAT(std::string(executed.message()), HasSubstr("device"));
+  int answers = 0;
+  while (const auto answer = stream->Next()) {
+    EXPECT_EQ(answer->code(), 14) << answer->message();
+    ++answers;
+  }
+  EXPECT_EQ(answers, 3);
+  EXPECT_EQ(stream->Finish().code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(Eventually([&] { return attachment->lost().stop_requested(); }));
+  EXPECT_EQ(attachment->status().code(), absl::StatusCode::kUnavailable);
+  ASSERT_TRUE(watch->Read(&health));
+  EXPECT_EQ(health.status(), HealthCheckResponse::NOT_SERVING);
+  EXPECT_THAT(daemon.Log(), HasSubstr("event=\"device lost\""));
+
+  daemon.Restart();
+  Register(Stubs(daemon), small, "small");
+  ExecuteAndVerify(Stubs(daemon), small, RequestOf(small, "small"));
+}
+
+}  // namespace
+}  // namespace tetrad::e2e
