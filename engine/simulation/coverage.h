@@ -14,8 +14,9 @@ namespace tetrad::simulation {
 #define TETRAD_SIMULATED(X)                                                                        \
   X(kAttached)                                                                                     \
   X(kAttachRefused)                                                                                \
-  X(kResumed) X(kResumeOfAttached) X(kResumeOfEnded) X(kResumeOfOthers) X(kDetached)               \
-      X(kLeaseEnded) X(kLeaseExpired) X(kLeaseEndedMeanwhile) X(kAllocated) X(kAllocateRefused) X( \
+  X(kResumed)                                                                                      \
+  X(kResumeOfAttached) X(kResumeOfEnded) X(kResumeOfOthers) X(kDetached) X(kLeaseEnded)            \
+      X(kLeaseExpired) X(kLeaseEndedMeanwhile) X(kAllocated) X(kAllocateRefused) X(                \
           kAllocateOverQuota) X(kBlockWritten) X(kBlockRead) X(kBlockFreed) X(kBlockFreedInUse)    \
           X(kStaleName) X(kForeignName) X(kPrepared) X(kPreparedIdle) X(kPrepareRefused) X(        \
               kReleased) X(kHandleExpired) X(kInline) X(kInBlocks) X(kByHandle) X(kBySignature)    \
