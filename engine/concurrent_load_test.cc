@@ -47,8 +47,7 @@ class ConcurrentLoadTest : public ::testing::Test {
          .leases = {.grace = absl::Milliseconds(1), .handle_idle = absl::Milliseconds(2)}});
     for (int v = 0; v < kVersions; ++v) {
       samples_.push_back(std::make_unique<SampleRequest>(
-          kShapes,
-          SampleOptions{.kind = DataKind::kContest, .seed = static_cast<uint64_t>(v) + 1}));
+          kShapes, SampleOptions{.kind = DataKind::kContest, .seed = static_cast<uint64_t>(v) + 1}));
     }
     // What the activations of sample 0 give with each version: column i of the
     // padded output is the same whatever the stride.
@@ -111,12 +110,10 @@ class ConcurrentLoadTest : public ::testing::Test {
     const auto bytes = [](const std::string& text) {
       return std::as_bytes(std::span(text.data(), text.size()));
     };
-    Expect(
-        weights.Write("w", *version, WeightsOperand::kCodes, 0, bytes(samples_[content]->codes()))
-            .ok());
-    Expect(
-        weights.Write("w", *version, WeightsOperand::kScales, 0, bytes(samples_[content]->scales()))
-            .ok());
+    Expect(weights.Write("w", *version, WeightsOperand::kCodes, 0,
+                         bytes(samples_[content]->codes())).ok());
+    Expect(weights.Write("w", *version, WeightsOperand::kScales, 0,
+                         bytes(samples_[content]->scales())).ok());
     Expect(weights.Seal("w", *version).ok());
   }
   void Expect(bool condition) {
@@ -211,8 +208,7 @@ void ConcurrentLoadTest::ClientWithBlocks(uint64_t seed, int rounds) {
       if (!a.ok() || !scales.ok() || !out.ok()) continue;  // memory is short
       std::vector<std::byte> output(static_cast<size_t>(out->bytes));
       Expect(engine_->Read("blocks", out->block, 0, output).ok());
-      Expect(
-          std::all_of(output.begin(), output.end(), [](std::byte b) { return b == std::byte{}; }));
+      Expect(std::all_of(output.begin(), output.end(), [](std::byte b) { return b == std::byte{}; }));
       Expect(engine_->Write("blocks", a->block, 0, bytes(operands.activations)).ok());
       Expect(engine_->Write("blocks", scales->block, 0, bytes(operands.activation_scales)).ok());
       BlockOperands blocks;
@@ -252,8 +248,7 @@ TEST_F(ConcurrentLoadTest, EveryAnswerIsRightAndTheAccountsBalance) {
   constexpr int kRounds = 250;
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) threads.emplace_back([this, i] { Client(i, 100 + i, kRounds); });
-  for (int i = 0; i < 2; ++i)
-    threads.emplace_back([this, i] { ClientWithBlocks(200 + i, kRounds / 5); });
+  for (int i = 0; i < 2; ++i) threads.emplace_back([this, i] { ClientWithBlocks(200 + i, kRounds / 5); });
   std::atomic<bool> stop{false};
   std::thread replacing([&] {
     Random random(300);
