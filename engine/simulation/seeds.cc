@@ -45,8 +45,8 @@ void RunAll(uint64_t first, uint64_t count, Report& report) {
 
 }  // namespace
 
-Outcome RunSeed(uint64_t seed, Coverage& coverage, size_t lines) {
-  Trace trace(lines);
+Outcome RunSeed(uint64_t seed, Coverage& coverage, size_t lines, bool print) {
+  Trace trace(lines, print);
   const uint64_t kind = seed % kKinds;
   if (kind == 0) {
     PlanWorld(seed, trace, coverage).Run();

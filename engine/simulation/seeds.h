@@ -18,8 +18,8 @@ struct Outcome {
   std::vector<std::string> lines;
 };
 
-// `lines`: how many of the last events to tell.
-Outcome RunSeed(uint64_t seed, Coverage& coverage, size_t lines = 0);
+// `lines`: how many of the last events to tell; `print`: each, when it happens.
+Outcome RunSeed(uint64_t seed, Coverage& coverage, size_t lines = 0, bool print = false);
 
 struct Search {
   uint64_t seeds = 0;  // run

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <deque>
 #include <string>
 #include <string_view>
@@ -21,17 +22,21 @@ namespace tetrad::simulation {
 
 class Trace {
  public:
-  // `lines`: how many of the last ones are kept; 0 keeps just the hash.
-  explicit Trace(size_t lines) : keep_(lines) {}
+  // `lines`: how many of the last ones are kept; 0 keeps just the hash. With
+  // `print` each is printed at once, so that it is seen even if the next event
+  // ends the program.
+  explicit Trace(size_t lines, bool print = false) : keep_(lines), print_(print) {}
 
   template <typename... Values>
   void Add(Instant now, std::string_view what, const Values&... values) {
     Hash(static_cast<uint64_t>(now));
     for (const char c : what) Hash(static_cast<uint64_t>(c));
     (Hash(static_cast<uint64_t>(values)), ...);
-    if (keep_ == 0) return;
+    if (keep_ == 0 && !print_) return;
     std::string line = absl::StrCat(now / 1000, " us  ", std::string(what));
     (absl::StrAppend(&line, " ", static_cast<int64_t>(values)), ...);
+    if (print_) std::fprintf(stderr, "%s\n", line.c_str());
+    if (keep_ == 0) return;
     if (lines_.size() == keep_) lines_.pop_front();
     lines_.push_back(std::move(line));
   }
@@ -48,6 +53,7 @@ class Trace {
   void Hash(uint64_t value) { hash_ = Mix(hash_ ^ value); }
 
   const size_t keep_;
+  const bool print_;
   std::deque<std::string> lines_;
   std::string violation_;
   uint64_t hash_ = 0;

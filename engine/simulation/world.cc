@@ -10,7 +10,6 @@
 namespace tetrad::simulation {
 namespace {
 
-constexpr Instant kMicrosecond = 1000;
 constexpr Instant kMillisecond = 1'000'000;
 constexpr Instant kLaunchTimeout = 300 * kMillisecond;
 constexpr Instant kHandleIdle = 50 * kMillisecond;
@@ -23,16 +22,54 @@ const Catalogue& SharedCatalogue() {
 
 }  // namespace
 
+World::Limits World::LimitsOf(Profile profile) {
+  switch (profile) {
+    case Profile::kCalm:
+      break;
+    case Profile::kPressure:
+      return {.memory_bytes = 24576,
+              .staging_bytes = 5120,
+              .chunk_bytes = 4096,
+              .block_bytes = 8192,
+              .plan_capacity = 2,
+              .queue_depth = 3,
+              .fault_one_in = 0,
+              .meanwhile_one_in = 20};
+    case Profile::kFaults:
+      return {.memory_bytes = 1 << 18,
+              .staging_bytes = 1 << 16,
+              .chunk_bytes = 4096,
+              .block_bytes = 1 << 14,
+              .plan_capacity = 3,
+              .queue_depth = 4,
+              .fault_one_in = 12,
+              .meanwhile_one_in = 20};
+    case Profile::kChurn:
+      return {.memory_bytes = 1 << 16,
+              .staging_bytes = 1 << 14,
+              .chunk_bytes = 2048,
+              .block_bytes = 1 << 14,
+              .plan_capacity = 2,
+              .queue_depth = 5,
+              .fault_one_in = 100,
+              .meanwhile_one_in = 6};
+  }
+  return {.memory_bytes = 1 << 20,
+          .staging_bytes = 1 << 18,
+          .chunk_bytes = 8192,
+          .block_bytes = 1 << 16,
+          .plan_capacity = 3,
+          .queue_depth = 8,
+          .fault_one_in = 0,
+          .meanwhile_one_in = 40};
+}
+
 World::World(uint64_t seed, Profile profile, Trace& trace, Coverage& coverage)
     : random_(seed),
       trace_(trace),
       coverage_(coverage),
       profile_(profile),
-      limits_(profile == Profile::kCalm       ? Limits{1 << 20, 1 << 18, 8192, 1 << 16, 3, 8, 0, 40}
-              : profile == Profile::kPressure ? Limits{24576, 5120, 4096, 8192, 2, 3, 0, 20}
-              : profile == Profile::kFaults
-                  ? Limits{1 << 18, 1 << 16, 4096, 1 << 14, 3, 4, 12, 20}
-                  : Limits{1 << 16, 1 << 14, 2048, 1 << 14, 2, 5, 100, 6}),
+      limits_(LimitsOf(profile)),
       spurious_(random_.OneIn(2)),
       catalogue_(SharedCatalogue()) {
   EngineOptions options;
@@ -83,61 +120,6 @@ void World::Promise(bool kept, std::string_view promise, int64_t detail) {
 int64_t World::Pending() const {
   return std::count_if(requests_.begin(), requests_.end(),
                        [](const auto& request) { return request->pending(); });
-}
-
-absl::Status World::BeforeCall(Call call) {
-  if (engine_ == nullptr) return absl::OkStatus();
-  Meanwhile(call);
-  if (!faults_ || !random_.OneIn(limits_.fault_one_in)) return absl::OkStatus();
-  ++strikes_;
-  trace_.Add(now_, "  fault in call", call);
-  if (call == Call::kAllocate || (call == Call::kLaunch && random_.OneIn(2))) {
-    return absl::ResourceExhaustedError("injected");
-  }
-  return absl::InternalError("injected");
-}
-
-// What other threads do while one is inside the device. No lock of the engine
-// is held there, but where a launch is handed over and memory is given back.
-void World::Meanwhile(Call call) {
-  if (call == Call::kLaunch || call == Call::kFree || depth_ > 0 || draining_) return;
-  if (!random_.OneIn(limits_.meanwhile_one_in)) return;
-  ++depth_;
-  ++meanwhile_;
-  coverage_.Count(Seen::kMeanwhile);
-  trace_.Add(now_, "  meanwhile, in call", call);
-  // Who fetches a chunk must not wait for another who does.
-  const bool may_allocate = call != Call::kAllocate;
-  switch (random_.Below(8)) {
-    case 0:
-      EndLease();
-      break;
-    case 1:
-      FreeBlock();
-      break;
-    case 2:
-      Drop();
-      break;
-    case 3:
-      Cancel();
-      break;
-    case 4:
-      Release();
-      break;
-    case 5:
-      Housekeep();
-      break;
-    case 6:
-      if (may_allocate && !stepping_) Step();
-      break;
-    case 7:
-      if (random_.OneIn(10))
-        Close();
-      else if (may_allocate)
-        Execute(false);
-      break;
-  }
-  --depth_;
 }
 
 void World::Event() {
@@ -280,85 +262,6 @@ void World::Housekeep() {
           housekeep_due_ - HousekeepDue());
 }
 
-void World::Quiet() {
-  if (Pending() > 0 || !held_.empty() || lossy()) return;
-  for (int i = 0; i < 8 && housekeep_woken_; ++i) Housekeep();
-  int64_t block_bytes = 0;
-  for (const Block& block : blocks_) {
-    if (block.named) block_bytes += static_cast<int64_t>(block.bytes.size());
-  }
-  const EngineStats stats = engine_->Stats();
-  Promise(stats.in_flight == 0, "nothing is in flight when all was answered", stats.in_flight);
-  Promise(stats.reclaimable == 0, "what was let go of comes back", stats.reclaimable);
-  Promise(stats.pool.wholes == static_cast<int64_t>(weights_.size() + uploads_.size()),
-          "memory of weights without a name comes back", stats.pool.wholes);
-  Promise(stats.block_bytes == block_bytes, "memory of freed blocks comes back", stats.block_bytes);
-  coverage_.Count(Seen::kQuietAndBalanced);
-}
-
-void World::Drain() {
-  for (int i = 0; i < 2000 && !trace_.failed(); ++i) {
-    if (step_woken_ || step_due_ <= now_) {
-      Step();
-    } else if (std::any_of(device_->running().begin(), device_->running().end(),
-                           [&](const auto& launch) {
-                             return device_->CanComplete(&launch - device_->running().data());
-                           })) {
-      CompleteLaunch();
-    } else if (Pending() == 0) {
-      return;
-    } else {
-      Promise(step_due_ != kNever, "no request waits for ever");
-      now_ = std::max(now_, step_due_);
-    }
-  }
-}
-
-void World::End() {
-  draining_ = true;
-  faults_ = false;
-  if (random_.OneIn(3)) Close();
-  while (!held_.empty()) ReleaseHeld();
-  Drain();
-  if (!trace_.failed()) Quiet();
-  for (size_t i = 0; i < leases_.size(); ++i) {
-    if (leases_[i].ended) continue;
-    Promise(engine_->EndLease(absl::StrCat("client", leases_[i].client), leases_[i].name).ok(),
-            "a lease can be ended");
-    EndLeaseInModel(i);
-  }
-  for (Handle& handle : handles_) {
-    if (!std::exchange(handle.live, false)) continue;
-    Promise(engine_->Release(absl::StrCat("client", handle.client), handle.name).ok(),
-            "a handle can be released");
-  }
-  while (!uploads_.empty()) Drop(uploads_.back().name);
-  while (!weights_.empty()) Drop(std::string(weights_.begin()->first));
-  if (trace_.failed()) return;
-  Settle();
-  Quiet();
-  const EngineStats stats = engine_->Stats();
-  if (!lossy()) {
-    Promise(stats.block_bytes == 0 && stats.blocks == 0, "no block is left", stats.block_bytes);
-    Promise(stats.pool.whole_bytes == 0, "no weights are left", stats.pool.whole_bytes);
-    Promise(stats.pool.block_bytes == stats.staging_bytes, "only staging is left",
-            stats.pool.block_bytes - stats.staging_bytes);
-  }
-  if (stats.plan_evictions > 0) coverage_.Count(Seen::kEvicted);
-  if (!closed_) Close();
-  Execute(false);
-  Drain();
-  int64_t launches = 0;
-  for (const int64_t outcome : engine_->Stats().outcomes) launches += outcome;
-  Promise(launches == order_, "each launch has one outcome", launches - order_);
-  Promise(engine_->Stats().outcomes[static_cast<size_t>(LaunchOutcome::kDone)] == done_launches_,
-          "what was answered is what was done");
-  for (const auto& request : requests_) {
-    Promise(request->answers == 1, "each request is answered once", request->answers);
-  }
-  Promise(engine_->idle(), "the engine is idle at its end");
-}
-
 void World::Run() {
   for (int i = 0; i < 4; ++i) Register();
   for (int i = 0; i < 2; ++i) Attach();
@@ -377,57 +280,6 @@ void World::Run() {
   }
   engine_.reset();
   CheckMisuse();
-}
-
-void World::Advance() {
-  static constexpr Instant kSteps[] = {10 * kMicrosecond, kMillisecond, 8 * kMillisecond,
-                                       25 * kMillisecond, 60 * kMillisecond};
-  Instant to = now_ + 1 + random_.Below(random_.Pick(kSteps));
-  // A launch is taken for lost only if it is.
-  for (const auto& launch : device_->running()) {
-    if (launch_lost_ || lost_) break;
-    to = std::min(to, launched_at_[launch.ticket] + kLaunchTimeout - 1);
-  }
-  now_ = std::max(now_, to);
-  trace_.Add(now_, "time passes");
-}
-
-void World::CompleteLaunch() {
-  std::vector<size_t> able;
-  for (size_t i = 0; i < device_->running().size(); ++i) {
-    if (device_->CanComplete(i)) able.push_back(i);
-  }
-  if (able.empty()) return;
-  const size_t index = random_.Pick(able);
-  const bool fails = limits_.fault_one_in > 0 && random_.OneIn(8);
-  trace_.Add(now_, "launch completes", device_->running()[index].ticket, fails);
-  if (const auto at = tickets_.find(device_->running()[index].ticket);
-      at != tickets_.end() && !device_->lost()) {
-    (fails ? requests_[at->second]->failed : requests_[at->second]->completed) = true;
-  }
-  device_->Complete(index, fails ? absl::StatusCode::kInternal : absl::StatusCode::kOk);
-}
-
-void World::LoseLaunch() {
-  if (device_->running().empty() || !random_.OneIn(8)) return;
-  device_->Lose(
-      static_cast<size_t>(random_.Below(static_cast<int64_t>(device_->running().size()))));
-  launch_lost_ = true;
-  trace_.Add(now_, "launch is lost");
-  coverage_.Count(Seen::kLaunchLost);
-}
-
-void World::LoseDevice() {
-  if (!random_.OneIn(10)) return;
-  trace_.Add(now_, "device is lost");
-  device_->LoseDevice();
-}
-
-void World::Close() {
-  trace_.Add(now_, "close");
-  closed_ = disturbed_ = true;
-  engine_->Close();
-  step_woken_ = true;  // as the driver does who closes
 }
 
 }  // namespace tetrad::simulation

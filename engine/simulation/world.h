@@ -185,6 +185,10 @@ class World {
   void Advance();
   void Close();
 
+  static Limits LimitsOf(Profile profile);
+  Instant LaunchTimeout() const {
+    return absl::ToInt64Nanoseconds(engine_->options().launch_timeout);
+  }
   bool lossy() const { return lost_ || device_->lost() || launch_lost_; }
   int64_t Pending() const;
   // Records a broken promise unless `kept`.
