@@ -237,7 +237,7 @@ void ConcurrentLoadTest::ClientWithBlocks(uint64_t seed, int rounds) {
       if (random.Below(2) == 0) Expect(engine_->Free("blocks", a->block).ok());
     }
     if (random.Below(2) == 0) {
-      engine_->Detach(lease->lease);
+      engine_->Detach(*lease);
     } else {
       Expect(engine_->EndLease("blocks", lease->lease).ok());
     }

@@ -103,6 +103,7 @@ class Engine::Impl {
   absl::StatusOr<std::shared_ptr<PlanEntry>> BuildEntry(const Signature& signature);
   bool Relieve();
   bool ReleaseStaleWeights();
+  void ReturnBoundChunks();
   bool ReleaseIdleStaging(const PlanEntry* except);
   absl::StatusOr<Resolved> Resolve(const SignatureRequest& request) const;
   absl::StatusOr<Resolved> ResolveExecute(const ExecuteRequest& request);
@@ -328,7 +329,16 @@ Instant Engine::Impl::Housekeep() {
   const Instant handle_due = handles_.RemoveIdle(instant);
   ReleaseStaleWeights();
   reclaimer_.Step();
+  ReturnBoundChunks();
   return std::min(lease_due, handle_due);
+}
+
+// A binding that waits for its next use still names the blocks of its last one;
+// if their chunk was to go back meanwhile, the device refused it.
+void Engine::Impl::ReturnBoundChunks() {
+  if (pool_.stats().unreturned_bytes == 0) return;
+  for (const auto& entry : plans_.cache().Entries()) entry->UnbindIdleBlocks();
+  pool_.Trim();
 }
 
 EngineStats Engine::Impl::Stats() const {
@@ -415,9 +425,9 @@ bool Engine::idle() const { return impl_->executor_.idle(); }
 
 absl::StatusOr<LeaseInfo> Engine::Attach(std::string_view client, std::string_view resume) {
   return CatchNoMemory([&]() -> absl::StatusOr<LeaseInfo> {
-    LeaseInfo info{std::string(resume), options().leases.grace, !resume.empty()};
+    LeaseInfo info{std::string(resume), options().leases.grace, !resume.empty(), 1};
     if (info.resumed) {
-      TETRAD_RETURN_IF_ERROR(impl_->leases_.Resume(client, resume));
+      TETRAD_ASSIGN_OR_RETURN(info.attachment, impl_->leases_.Resume(client, resume));
     } else {
       TETRAD_ASSIGN_OR_RETURN(info.lease, impl_->leases_.Open(client));
     }
@@ -425,8 +435,8 @@ absl::StatusOr<LeaseInfo> Engine::Attach(std::string_view client, std::string_vi
   });
 }
 
-void Engine::Detach(std::string_view lease) {
-  impl_->leases_.Detach(lease, impl_->now());
+void Engine::Detach(const LeaseInfo& attachment) {
+  impl_->leases_.Detach(attachment.lease, attachment.attachment, impl_->now());
   impl_->drive_.wake_housekeep();
 }
 

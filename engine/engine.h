@@ -67,6 +67,7 @@ struct LeaseInfo {
   std::string lease;     // names it in later calls
   absl::Duration grace;  // how long it outlives its attachment
   bool resumed = false;  // it existed before
+  uint64_t attachment = 0;
 };
 
 struct PreparedPlan {
@@ -145,12 +146,12 @@ class Engine {
   const DeviceLimits& device_limits() const;
   const EngineOptions& options() const;
 
-  // A lease, or with `resume` one that is in its grace time (ABORTED if it is
-  // gone, FAILED_PRECONDITION if it is attached). Detach() starts the grace
-  // time, after which its blocks and plan handles are freed; EndLease() frees
-  // them at once.
+  // A lease, or with `resume` one that has not ended (ABORTED if it has), whose
+  // newest attachment this is then. Detach() of the newest one starts the grace
+  // time, after which the lease's blocks and plan handles are freed; EndLease()
+  // frees them at once.
   absl::StatusOr<LeaseInfo> Attach(std::string_view client, std::string_view resume);
-  void Detach(std::string_view lease);
+  void Detach(const LeaseInfo& attachment);
   absl::Status EndLease(std::string_view client, std::string_view lease);
 
   // Zeroed memory of the lease. RESOURCE_EXHAUSTED names the limit.

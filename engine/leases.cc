@@ -14,7 +14,7 @@ Leases::Leases(const LeaseLimits& limits, uint64_t generation)
       names_("lease", generation, "attach again") {}
 
 absl::StatusOr<std::string> Leases::Open(std::string_view client) {
-  Lease lease{std::string(client), HandleNames::DrawSecret(), kNever};
+  Lease lease{std::string(client), HandleNames::DrawSecret()};
   std::lock_guard lock(mutex_);
   if (static_cast<int64_t>(leases_.size()) >= max_leases_) {
     return absl::ResourceExhaustedError(
@@ -35,25 +35,22 @@ absl::StatusOr<Leases::Map::const_iterator> Leases::FindLocked(std::string_view 
   return at;
 }
 
-absl::Status Leases::Resume(std::string_view client, std::string_view lease) {
+absl::StatusOr<uint64_t> Leases::Resume(std::string_view client, std::string_view lease) {
   std::lock_guard lock(mutex_);
   TETRAD_ASSIGN_OR_RETURN(const Map::const_iterator found, FindLocked(client, lease));
   Lease& resumed = leases_.find(found->first)->second;
-  if (resumed.expiry == kNever) {
-    return absl::FailedPreconditionError("lease: it is attached; end that attachment first");
-  }
   expiries_.erase({resumed.expiry, found->first});
   resumed.expiry = kNever;
-  return absl::OkStatus();
+  return ++resumed.attachments;
 }
 
-void Leases::Detach(std::string_view lease, Instant now) {
+void Leases::Detach(std::string_view lease, uint64_t attachment, Instant now) {
   const auto parts = names_.Parse(lease);
   if (!parts.ok()) return;
   std::lock_guard lock(mutex_);
   const auto at = leases_.find(parts->number);
   if (at == leases_.end() || at->second.secret != parts->secret) return;
-  if (at->second.expiry != kNever) return;
+  if (at->second.attachments != attachment || at->second.expiry != kNever) return;
   // An instant below kNever, which means "attached".
   at->second.expiry = std::min(After(now, grace_ns_), kNever - 1);
   expiries_.emplace(at->second.expiry, at->first);

@@ -9,6 +9,10 @@
 // is, is not known here: blocks and plan handles carry the number of their
 // lease (handle_table.h).
 //
+// A client whose connection broke is back long before anybody can know that the
+// old attachment is dead. So the newest one counts: attaching again replaces
+// what was there, and the end of what was replaced means nothing.
+//
 // Names are those of handle_table.h, with the same errors: ABORTED for a lease
 // that has ended or is of an earlier process, PERMISSION_DENIED for another
 // client's. Thread-safe.
@@ -45,12 +49,13 @@ class Leases {
  public:
   Leases(const LeaseLimits& limits, uint64_t generation);
 
-  // A new lease, attached. RESOURCE_EXHAUSTED at the limit.
+  // A new lease, with attachment number 1. RESOURCE_EXHAUSTED at the limit.
   absl::StatusOr<std::string> Open(std::string_view client);
-  // Attaches one whose grace time runs; FAILED_PRECONDITION if it is attached.
-  absl::Status Resume(std::string_view client, std::string_view lease);
-  // The grace time begins. Of a lease that has ended: nothing happens.
-  void Detach(std::string_view lease, Instant now);
+  // Attaches it again; the number of this attachment.
+  absl::StatusOr<uint64_t> Resume(std::string_view client, std::string_view lease);
+  // The grace time begins, if that was the newest attachment of a lease that
+  // has not ended.
+  void Detach(std::string_view lease, uint64_t attachment, Instant now);
   // Ends it now, attached or not; its number, for the caller to free what it held.
   absl::StatusOr<LeaseNumber> End(std::string_view client, std::string_view lease);
 
@@ -74,7 +79,8 @@ class Leases {
   struct Lease {
     std::string client;
     uint64_t secret = 0;
-    Instant expiry = kNever;  // kNever: attached
+    uint64_t attachments = 1;  // so far; the newest one's number
+    Instant expiry = kNever;   // kNever: attached
   };
   using Map = std::unordered_map<uint64_t, Lease>;
   absl::StatusOr<Map::const_iterator> FindLocked(std::string_view client,

@@ -26,8 +26,8 @@ TEST_F(LeasesTest, LivesWhileAttachedAndForTheGraceTime) {
   const LeaseNumber number = *leases_.Find("c", lease);
   EXPECT_EQ(Step(1'000'000), kNever);  // attached: for ever
   EXPECT_THAT(ended_, IsEmpty());
-  leases_.Detach(lease, 50);
-  leases_.Detach(lease, 90);  // once more changes nothing
+  leases_.Detach(lease, 1, 50);
+  leases_.Detach(lease, 1, 90);  // once more changes nothing
   EXPECT_EQ(Step(149), 150);
   EXPECT_THAT(ended_, IsEmpty());
   EXPECT_TRUE(leases_.Find("c", lease).ok());  // still usable in the grace time
@@ -35,22 +35,36 @@ TEST_F(LeasesTest, LivesWhileAttachedAndForTheGraceTime) {
   EXPECT_THAT(ended_, ElementsAre(number));
   EXPECT_FALSE(leases_.Lives(number));
   EXPECT_TRUE(absl::IsAborted(leases_.Find("c", lease).status()));
-  EXPECT_TRUE(absl::IsAborted(leases_.Resume("c", lease)));
+  EXPECT_TRUE(absl::IsAborted(leases_.Resume("c", lease).status()));
   EXPECT_TRUE(absl::IsAborted(leases_.End("c", lease).status()));
   EXPECT_EQ(leases_.stats().expired, 1);
 }
 
 TEST_F(LeasesTest, ResumingStopsTheClock) {
   const std::string lease = *leases_.Open("c");
-  EXPECT_TRUE(absl::IsFailedPrecondition(leases_.Resume("c", lease)));
-  leases_.Detach(lease, 0);
+  leases_.Detach(lease, 1, 0);
   EXPECT_EQ(leases_.stats().detached, 1);
-  EXPECT_TRUE(absl::IsPermissionDenied(leases_.Resume("d", lease)));
-  EXPECT_TRUE(leases_.Resume("c", lease).ok());
+  EXPECT_TRUE(absl::IsPermissionDenied(leases_.Resume("d", lease).status()));
+  EXPECT_EQ(*leases_.Resume("c", lease), 2u);
   EXPECT_EQ(leases_.stats().detached, 0);
   EXPECT_EQ(Step(1000), kNever);
-  leases_.Detach(lease, 1000);
+  leases_.Detach(lease, 2, 1000);
   EXPECT_EQ(Step(1099), 1100);
+  EXPECT_TRUE(leases_.Find("c", lease).ok());
+}
+
+// A client that is back before its old connection is known to be dead.
+TEST_F(LeasesTest, TheNewestAttachmentCounts) {
+  const std::string lease = *leases_.Open("c");
+  EXPECT_EQ(*leases_.Resume("c", lease), 2u);
+  leases_.Detach(lease, 1, 0);  // the old one's end
+  EXPECT_EQ(leases_.stats().detached, 0);
+  EXPECT_EQ(Step(1000), kNever);
+  leases_.Detach(lease, 2, 1000);
+  EXPECT_EQ(Step(1000), 1100);
+  EXPECT_EQ(*leases_.Resume("c", lease), 3u);
+  leases_.Detach(lease, 2, 1050);  // told twice
+  EXPECT_EQ(Step(2000), kNever);
   EXPECT_TRUE(leases_.Find("c", lease).ok());
 }
 
@@ -58,7 +72,7 @@ TEST_F(LeasesTest, EndsAtOnceAndMakesRoom) {
   std::vector<std::string> held;
   for (int i = 0; i < 3; ++i) held.push_back(*leases_.Open("c"));
   EXPECT_TRUE(absl::IsResourceExhausted(leases_.Open("c").status()));
-  leases_.Detach(held[1], 10);
+  leases_.Detach(held[1], 1, 10);
   EXPECT_TRUE(absl::IsPermissionDenied(leases_.End("d", held[1]).status()));
   const LeaseNumber number = *leases_.Find("c", held[1]);
   EXPECT_EQ(*leases_.End("c", held[1]), number);
@@ -70,9 +84,9 @@ TEST_F(LeasesTest, EndsAtOnceAndMakesRoom) {
 
 TEST_F(LeasesTest, MalformedNamesAndTimesAtTheEndOfTime) {
   EXPECT_TRUE(absl::IsInvalidArgument(leases_.Find("c", "lease-").status()));
-  leases_.Detach("nonsense", 0);
+  leases_.Detach("nonsense", 1, 0);
   const std::string lease = *leases_.Open("c");
-  leases_.Detach(lease, kNever - 1);
+  leases_.Detach(lease, 1, kNever - 1);
   EXPECT_EQ(Step(kNever - 2), kNever - 1);
   EXPECT_EQ(leases_.stats().detached, 1);
 }

@@ -210,6 +210,14 @@ void PlanEntry::ReleaseStaleWeights() {
   }
 }
 
+void PlanEntry::UnbindIdleBlocks() {
+  std::lock_guard lock(mutex_);
+  for (StagingSet* set = form(StagingForm::kBlocks).idle.get(); set; set = set->next.get()) {
+    Unbind(*set);
+    set->weights.reset();
+  }
+}
+
 void PlanEntry::FreeSet(StagingSet& set) {
   Unbind(set);
   pool_.Free(set.memory);

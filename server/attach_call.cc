@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/attach_call.h"
 
+#include <optional>
 #include <utility>
 
 #include "engine/support/status_macros.h"
@@ -22,7 +23,8 @@ class AttachCall final : public grpc::ServerWriteReactor<v1::AttachEvent>,
 
   void Start(const v1::AttachRequest& request);
   void Hear(DrainStage stage);
-  void LeaseEnded();
+  // The lease has ended (OK), or is another stream's.
+  void LoseLease(const absl::Status& why);
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
@@ -44,7 +46,7 @@ class AttachCall final : public grpc::ServerWriteReactor<v1::AttachEvent>,
   DrainStage stage_ = DrainStage::kServing;  // guarded by mutex_
   bool told_ = false;                        // the first event; guarded by mutex_
   bool told_draining_ = false;               // guarded by mutex_
-  bool lease_ended_ = false;                 // guarded by mutex_
+  std::optional<absl::Status> lost_lease_;   // guarded by mutex_
   bool cancelled_ = false;                   // guarded by mutex_
   bool writing_ = false;                     // guarded by mutex_
   bool finished_ = false;                    // guarded by mutex_
@@ -68,7 +70,7 @@ absl::Status AttachCall::Attach(const v1::AttachRequest& request) {
   }
   TETRAD_ASSIGN_OR_RETURN(lease_, service_.engine.Attach(call_.client(), request.resume()));
   call_.LeaveGate();
-  attachments_.Add(lease_.lease, weak_from_this());
+  attachments_.Add(lease_.lease, shared_from_this());
   OpenStreams::Joined joined =
       service_.streams.Join(StreamKind::kAttach, [weak = weak_from_this()](DrainStage stage) {
         if (const auto call = weak.lock()) call->Hear(stage);
@@ -85,9 +87,9 @@ void AttachCall::Hear(DrainStage stage) {
   Step(std::move(lock));
 }
 
-void AttachCall::LeaseEnded() {
+void AttachCall::LoseLease(const absl::Status& why) {
   std::unique_lock lock(mutex_);
-  lease_ended_ = true;
+  if (!lost_lease_.has_value()) lost_lease_ = why;
   Step(std::move(lock));
 }
 
@@ -109,7 +111,7 @@ void AttachCall::OnCancel() {
 void AttachCall::Step(std::unique_lock<std::mutex> lock) {
   if (writing_ || finished_) return;
   const bool draining = stage_ >= DrainStage::kAnnounced;
-  if (!cancelled_ && !lease_ended_ && (!told_ || (draining && !told_draining_))) {
+  if (!cancelled_ && !lost_lease_.has_value() && (!told_ || (draining && !told_draining_))) {
     told_ = true;
     told_draining_ = draining;
     event_.set_lease(lease_.lease);
@@ -121,11 +123,11 @@ void AttachCall::Step(std::unique_lock<std::mutex> lock) {
     lock.unlock();
     return StartWrite(&event_);
   }
-  if (!cancelled_ && !lease_ended_ && stage_ != DrainStage::kClosed) return;
+  if (!cancelled_ && !lost_lease_.has_value() && stage_ != DrainStage::kClosed) return;
   finished_ = true;
   const absl::Status status = cancelled_ ? CancelledStatus(context_)
-                              : lease_ended_
-                                  ? absl::OkStatus()
+                              : lost_lease_.has_value()
+                                  ? *lost_lease_
                                   : absl::UnavailableError("the daemon is shutting down");
   lock.unlock();
   Finish(call_.End(status));
@@ -135,18 +137,26 @@ void AttachCall::OnDone() {
   const std::shared_ptr<AttachCall> self = std::move(self_);
   membership_ = OpenStreams::Membership();
   if (lease_.lease.empty()) return;
-  attachments_.Remove(lease_.lease);
-  service_.engine.Detach(lease_.lease);
+  attachments_.Remove(lease_.lease, *self);
+  service_.engine.Detach(lease_);
 }
 
-void Attachments::Add(const std::string& lease, std::weak_ptr<AttachCall> call) {
-  std::lock_guard lock(mutex_);
-  calls_.insert_or_assign(lease, std::move(call));
+void Attachments::Add(const std::string& lease, const std::shared_ptr<AttachCall>& call) {
+  std::shared_ptr<AttachCall> before;
+  {
+    std::lock_guard lock(mutex_);
+    std::weak_ptr<AttachCall>& holder = calls_[lease];
+    before = std::exchange(holder, call).lock();
+  }
+  if (before != nullptr) {
+    before->LoseLease(absl::AbortedError("lease: it was attached again, by a newer stream"));
+  }
 }
 
-void Attachments::Remove(const std::string& lease) {
+void Attachments::Remove(const std::string& lease, const AttachCall& call) {
   std::lock_guard lock(mutex_);
-  calls_.erase(lease);
+  const auto found = calls_.find(lease);
+  if (found != calls_.end() && found->second.lock().get() == &call) calls_.erase(found);
 }
 
 void Attachments::End(const std::string& lease) {
@@ -155,7 +165,7 @@ void Attachments::End(const std::string& lease) {
     std::lock_guard lock(mutex_);
     if (const auto found = calls_.find(lease); found != calls_.end()) call = found->second.lock();
   }
-  if (call != nullptr) call->LeaseEnded();
+  if (call != nullptr) call->LoseLease(absl::OkStatus());
 }
 
 grpc::ServerWriteReactor<v1::AttachEvent>* StartAttach(const ServiceContext& service,

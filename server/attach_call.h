@@ -7,7 +7,8 @@
 //
 // A drain does not wait for it, since nothing can be lost with it: it hears
 // that the daemon drains, and ends when the gate closes. It also ends, with OK,
-// when its lease was ended by Detach.
+// when its lease was ended by Detach, and with ABORTED when the lease was
+// attached again: the newest stream holds it.
 #pragma once
 
 #include <map>
@@ -28,9 +29,11 @@ class AttachCall;
 // The open Attach streams by lease. Thread-safe.
 class Attachments {
  public:
-  void Add(const std::string& lease, std::weak_ptr<AttachCall> call);
-  void Remove(const std::string& lease);
-  // Ends the stream of `lease`, if there is one.
+  // `call` holds the lease from now on; one that did before is ended.
+  void Add(const std::string& lease, const std::shared_ptr<AttachCall>& call);
+  // Unless another holds the lease meanwhile.
+  void Remove(const std::string& lease, const AttachCall& call);
+  // Ends the stream that holds the lease, if there is one.
   void End(const std::string& lease);
 
  private:

@@ -42,7 +42,8 @@ class World {
   struct Lease {
     size_t client = 0;
     std::string name;
-    Instant expiry = kNever;  // kNever: attached
+    std::vector<LeaseInfo> attachments;  // the last one counts
+    Instant expiry = kNever;             // kNever: attached
     bool ended = false;
   };
   struct Block {

@@ -54,7 +54,7 @@ void World::Attach() {
   const bool full = live >= engine_->options().leases.max_leases;
   Promise(lease.ok() != full, "leases are given up to max_leases", live);
   coverage_.Count(lease.ok() ? Seen::kAttached : Seen::kAttachRefused);
-  if (lease.ok()) leases_.push_back({client, lease->lease});
+  if (lease.ok()) leases_.push_back({client, lease->lease, {*lease}});
 }
 
 void World::Resume() {
@@ -68,22 +68,26 @@ void World::Resume() {
   const auto [want, seen] =
       lease.ended ? std::pair(absl::StatusCode::kAborted, Seen::kResumeOfEnded)
       : foreign   ? std::pair(absl::StatusCode::kPermissionDenied, Seen::kResumeOfOthers)
-      : lease.expiry == kNever
-          ? std::pair(absl::StatusCode::kFailedPrecondition, Seen::kResumeOfAttached)
-          : std::pair(absl::StatusCode::kOk, Seen::kResumed);
-  Promise(resumed.status().code() == want, "a lease is resumed in its grace time",
+                  : std::pair(absl::StatusCode::kOk,
+                            lease.expiry == kNever ? Seen::kResumeOfAttached : Seen::kResumed);
+  Promise(resumed.status().code() == want, "a lease is resumed until it has ended",
           static_cast<int64_t>(resumed.status().code()));
   coverage_.Count(seen);
-  if (want == absl::StatusCode::kOk) lease.expiry = kNever;
+  if (want != absl::StatusCode::kOk) return;
+  lease.expiry = kNever;
+  lease.attachments.push_back(*resumed);
 }
 
 void World::Detach() {
   const auto index = SomeLease(!random_.OneIn(4));
   if (!index) return;
   Lease& lease = leases_[*index];
-  engine_->Detach(lease.name);
-  trace_.Add(now_, "detach", *index);
-  if (lease.ended || lease.expiry != kNever) return;
+  // Mostly of the newest attachment; the end of an older one means nothing.
+  const size_t last = lease.attachments.size() - 1;
+  const size_t which = random_.OneIn(3) ? random_.Below(static_cast<uint32_t>(last + 1)) : last;
+  engine_->Detach(lease.attachments[which]);
+  trace_.Add(now_, "detach", *index, which);
+  if (lease.ended || lease.expiry != kNever || which != last) return;
   lease.expiry = now_ + absl::ToInt64Nanoseconds(engine_->options().leases.grace);
   coverage_.Count(Seen::kDetached);
 }

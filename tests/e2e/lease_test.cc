@@ -75,9 +75,15 @@ TEST(LeaseTest, ResumedWithinTheGraceTimeItHasAllItHeld) {
   PlacedOperands placed(*client, operands, "w", lease);
   ASSERT_TRUE(client->Execute(placed.request).ok());
   const std::string held = Held(daemon, *client);
-  EXPECT_EQ(client->Attach(lease).status().code(), absl::StatusCode::kFailedPrecondition);
 
+  // A second stream takes the lease from the first, whose end then means nothing.
+  auto newer = AttachTo(*client, lease);
+  ASSERT_TRUE(Eventually([&] { return attachment->lost().stop_requested(); }));
+  EXPECT_EQ(attachment->status().code(), absl::StatusCode::kAborted);
   attachment.reset();
+  EXPECT_EQ(client->GetStatus()->detached_leases(), 0);
+
+  newer.reset();
   ASSERT_TRUE(Eventually([&] { return client->GetStatus()->detached_leases() == 1; }));
   // Its blocks and handles work in the grace time, too, from any connection.
   const auto other = ConnectClient(daemon.socket());
