@@ -48,7 +48,7 @@ absl::Status ResolveBlocks(const Plan& plan, std::string_view client, const Bloc
       return absl::InvalidArgumentError(
           absl::StrCat(name, ": a block is named, the signature has no such operand"));
     }
-    if (!exists || want == 0 || (may_be_inline && range.block.empty())) continue;
+    if (!exists || (range.block.empty() && (want == 0 || may_be_inline))) continue;
     if (range.block.empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat(name, ": no block is named, the plan needs ", want, " bytes"));

@@ -14,10 +14,10 @@ namespace {
 
 HandleTable<std::shared_ptr<const ClientBlock>>::Limits TableLimits(const LeaseLimits& limits,
                                                                     int64_t device_bytes) {
-  return {
-      .field = "client_block_bytes",
-      .client_entries = limits.client_blocks,
-      .client_bytes = limits.client_block_bytes > 0 ? limits.client_block_bytes : device_bytes / 2};
+  return {.client_entries = {"blocks of one client", limits.client_blocks},
+          .client_bytes = {"client_block_bytes", limits.client_block_bytes > 0
+                                                     ? limits.client_block_bytes
+                                                     : device_bytes / 2}};
 }
 
 }  // namespace
@@ -41,15 +41,14 @@ absl::StatusOr<BlockRef> ClientBlock::Range(int64_t offset, int64_t bytes) const
   return BlockRef{memory_.allocation, memory_.offset + offset, bytes};
 }
 
-ClientBlocks::ClientBlocks(Device& device, Pool& pool, Reclaimer& reclaimer, Leases& leases,
+ClientBlocks::ClientBlocks(int64_t device_bytes, Pool& pool, Reclaimer& reclaimer, Leases& leases,
                            ByteBudget& held, const LeaseLimits& limits, uint64_t generation)
-    : device_(device),
-      pool_(pool),
+    : pool_(pool),
       reclaimer_(reclaimer),
       leases_(leases),
       held_(held),
       blocks_(HandleNames("block", generation, "allocate again"),
-              TableLimits(limits, device.limits().memory_bytes)) {}
+              TableLimits(limits, device_bytes)) {}
 
 absl::StatusOr<BlockInfo> ClientBlocks::Allocate(std::string_view client, std::string_view lease,
                                                  int64_t bytes, Instant now) {
@@ -76,22 +75,6 @@ absl::StatusOr<BlockInfo> ClientBlocks::Allocate(std::string_view client, std::s
 absl::StatusOr<std::shared_ptr<const ClientBlock>> ClientBlocks::Find(std::string_view client,
                                                                       std::string_view block) {
   return blocks_.Find(client, block, 0);
-}
-
-absl::Status ClientBlocks::Write(std::string_view client, std::string_view block, int64_t offset,
-                                 std::span<const std::byte> data) {
-  TETRAD_ASSIGN_OR_RETURN(const auto found, Find(client, block));
-  TETRAD_ASSIGN_OR_RETURN(const BlockRef to,
-                          found->Range(offset, static_cast<int64_t>(data.size())));
-  return device_.Write(to.allocation, to.offset, data);
-}
-
-absl::Status ClientBlocks::Read(std::string_view client, std::string_view block, int64_t offset,
-                                std::span<std::byte> out) {
-  TETRAD_ASSIGN_OR_RETURN(const auto found, Find(client, block));
-  TETRAD_ASSIGN_OR_RETURN(const BlockRef from,
-                          found->Range(offset, static_cast<int64_t>(out.size())));
-  return device_.Read(from.allocation, from.offset, out);
 }
 
 absl::Status ClientBlocks::Free(std::string_view client, std::string_view block) {

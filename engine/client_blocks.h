@@ -63,18 +63,14 @@ class ClientBlock : public Reclaimable {
 
 class ClientBlocks {
  public:
-  ClientBlocks(Device& device, Pool& pool, Reclaimer& reclaimer, Leases& leases, ByteBudget& held,
-               const LeaseLimits& limits, uint64_t generation);
+  ClientBlocks(int64_t device_bytes, Pool& pool, Reclaimer& reclaimer, Leases& leases,
+               ByteBudget& held, const LeaseLimits& limits, uint64_t generation);
 
   absl::StatusOr<BlockInfo> Allocate(std::string_view client, std::string_view lease, int64_t bytes,
                                      Instant now);
   // Keeps the memory as long as it is held.
   absl::StatusOr<std::shared_ptr<const ClientBlock>> Find(std::string_view client,
                                                           std::string_view block);
-  absl::Status Write(std::string_view client, std::string_view block, int64_t offset,
-                     std::span<const std::byte> data);
-  absl::Status Read(std::string_view client, std::string_view block, int64_t offset,
-                    std::span<std::byte> out);
   absl::Status Free(std::string_view client, std::string_view block);
   absl::StatusOr<std::vector<BlockInfo>> List(std::string_view client,
                                               std::string_view lease) const;
@@ -84,7 +80,6 @@ class ClientBlocks {
   int64_t count() const { return blocks_.size(); }
 
  private:
-  Device& device_;
   Pool& pool_;
   Reclaimer& reclaimer_;
   Leases& leases_;

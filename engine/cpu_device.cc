@@ -9,6 +9,8 @@
 #include <new>
 #include <utility>
 
+#include <pthread.h>
+
 #include "absl/strings/str_cat.h"
 
 #include "engine/machine_limits.h"
@@ -103,8 +105,10 @@ absl::StatusOr<BindingId> CpuDevice::Bind(std::shared_ptr<const Plan> plan,
                           CpuBinding::Make(memory_, std::move(plan), operands, limits_.ctas));
   std::lock_guard lock(mutex_);
   if (free_bindings_.empty()) {
-    free_bindings_.push_back(static_cast<uint32_t>(bindings_.size()));
+    // Room first for all to be free at once, so that Unbind() needs none.
+    free_bindings_.reserve(bindings_.size() + 1);
     bindings_.emplace_back();
+    free_bindings_.push_back(static_cast<uint32_t>(bindings_.size() - 1));
   }
   const uint32_t index = free_bindings_.back();
   free_bindings_.pop_back();
@@ -187,6 +191,7 @@ size_t CpuDevice::Poll(std::span<Completion> out) {
 }
 
 void CpuDevice::Work() {
+  ::pthread_setname_np(::pthread_self(), "tetrad-device");
   const std::unique_ptr<std::byte, FreeScratch> scratch(
       static_cast<std::byte*>(std::aligned_alloc(cpu::kScratchAlignment, cpu::kScratchBytes)));
   TETRAD_CHECK(scratch != nullptr);

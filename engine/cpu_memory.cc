@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
 #include "engine/support/status_macros.h"
@@ -27,7 +28,7 @@ absl::Status SystemError(absl::string_view call, int error) {
   const std::string text = absl::StrCat(call, ": ", std::strerror(error));
   // An imported descriptor may allow less than is asked for, or be sealed just now.
   if (error == EPERM || error == EACCES) return absl::FailedPreconditionError(text);
-  return error == ENOMEM || error == EMFILE || error == ENFILE || error == ENOSPC
+  return error == ENOMEM || error == EMFILE || error == ENFILE || error == ENOSPC || error == EFBIG
              ? absl::ResourceExhaustedError(text)
              : absl::InternalError(text);
 }
@@ -178,11 +179,18 @@ absl::StatusOr<Allocation> CpuMemory::Map(UniqueFd fd, int64_t bytes,
     GiveBack(bytes);
     return SystemError("mmap", error);
   }
+  absl::Cleanup undo = [&] {
+    ::munmap(address, bytes);
+    GiveBack(bytes);
+  };
   std::lock_guard lock(mutex_);
   if (free_.empty()) {
-    free_.push_back(static_cast<uint32_t>(slots_.size()));
+    // Room first for all to be free at once, so that Free() needs none.
+    free_.reserve(slots_.size() + 1);
     slots_.emplace_back();
+    free_.push_back(static_cast<uint32_t>(slots_.size() - 1));
   }
+  std::move(undo).Cancel();
   const uint32_t index = free_.back();
   free_.pop_back();
   Slot& slot = slots_[index];

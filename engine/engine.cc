@@ -19,6 +19,10 @@
 namespace tetrad {
 namespace {
 
+absl::Status DeviceLost() {
+  return absl::UnavailableError("the device was lost, the daemon restarts");
+}
+
 absl::Status OutcomeStatus(const Launch& launch, const Signature& signature) {
   switch (launch.outcome) {
     case LaunchOutcome::kDone:
@@ -40,15 +44,14 @@ absl::Status OutcomeStatus(const Launch& launch, const Signature& signature) {
     case LaunchOutcome::kShutDown:
       return absl::UnavailableError("the engine is shutting down");
     case LaunchOutcome::kDeviceLost:
-      return absl::UnavailableError("the device was lost, the daemon restarts");
+      return DeviceLost();
   }
   return absl::InternalError("unknown launch outcome");
 }
 
 PlanHandles::Limits HandleLimits(const EngineOptions& options) {
-  return {.field = "max_plan_handles",
-          .entries = options.max_plan_handles,
-          .bytes = int64_t{256} << 20,
+  return {.entries = {"max_plan_handles", options.max_plan_handles},
+          .bytes = {"bytes of plan handles", int64_t{256} << 20},
           .idle_ns = absl::ToInt64Nanoseconds(options.leases.handle_idle)};
 }
 
@@ -63,12 +66,14 @@ class Engine::Impl {
         device_(std::move(device)),
         log_(std::move(log)),
         pool_(Pool::From(*device_), {.chunk_bytes = options_.pool_chunk_bytes,
+                                     .limit_bytes = device_->limits().memory_bytes,
                                      .log = log_.get(),
                                      .relieve = [this](int64_t) { return Relieve(); }}),
         staging_(options_.staging_bytes),
         reclaimer_(drive_.wake_housekeep),
         leases_(options_.leases, generation_),
-        blocks_(*device_, pool_, reclaimer_, leases_, held_blocks_, options_.leases, generation_),
+        blocks_(device_->limits().memory_bytes, pool_, reclaimer_, leases_, held_blocks_,
+                options_.leases, generation_),
         weights_(*device_, pool_, reclaimer_, options_.weights,
                  [this] {
                    stale_weights_.store(true);
@@ -100,11 +105,13 @@ class Engine::Impl {
   };
 
   Instant now() const { return drive_.clock(); }
+  // Nothing that the device says or holds is to be relied on any more.
+  bool lost() const { return pool_.abandoned() || !device_->health().ok(); }
   absl::StatusOr<std::shared_ptr<PlanEntry>> BuildEntry(const Signature& signature);
   bool Relieve();
   bool ReleaseStaleWeights();
   void ReturnBoundChunks();
-  bool ReleaseIdleStaging(const PlanEntry* except);
+  bool ReleaseIdleStaging();
   absl::StatusOr<Resolved> Resolve(const SignatureRequest& request) const;
   absl::StatusOr<Resolved> ResolveExecute(const ExecuteRequest& request);
   absl::StatusOr<StagingLease> CheckOut(PlanEntry& entry, const Resolved& resolved,
@@ -149,9 +156,9 @@ bool Engine::Impl::ReleaseStaleWeights() {
 }
 
 // Staging of plans not used for long goes first; what is in use stays.
-bool Engine::Impl::ReleaseIdleStaging(const PlanEntry* except) {
+bool Engine::Impl::ReleaseIdleStaging() {
   for (const auto& entry : plans_.cache().Entries()) {
-    if (entry.get() != except && entry->ReleaseIdle() > 0) return true;
+    if (entry->ReleaseIdle() > 0) return true;
   }
   return false;
 }
@@ -159,7 +166,7 @@ bool Engine::Impl::ReleaseIdleStaging(const PlanEntry* except) {
 // Device memory is lacking: what nobody uses is given up, a piece at a time.
 bool Engine::Impl::Relieve() {
   const bool stale = ReleaseStaleWeights();
-  return reclaimer_.Step() > 0 || stale || ReleaseIdleStaging(nullptr);
+  return reclaimer_.Step() > 0 || stale || ReleaseIdleStaging();
 }
 
 absl::StatusOr<Engine::Impl::Resolved> Engine::Impl::Resolve(
@@ -213,7 +220,7 @@ absl::StatusOr<StagingLease> Engine::Impl::CheckOut(PlanEntry& entry, const Reso
                                                     const OperandBlocks* blocks) {
   for (;;) {
     auto lease = entry.CheckOut(resolved.weights, blocks);
-    if (!absl::IsResourceExhausted(lease.status()) || !ReleaseIdleStaging(&entry)) return lease;
+    if (!absl::IsResourceExhausted(lease.status()) || !ReleaseIdleStaging()) return lease;
   }
 }
 
@@ -259,15 +266,20 @@ ExecutionId Engine::Impl::Execute(const ExecuteRequest& request, Done done) {
     done(absl::DeadlineExceededError("the deadline passed before the request was admitted"));
     return ExecutionId::kNone;
   }
+  if (lost()) {
+    done(DeviceLost());
+    return ExecutionId::kNone;
+  }
   Execution* execution = nullptr;
   absl::Status status = CatchNoMemory([&] { return Stage(request, &execution); });
   if (!status.ok()) {
+    if (lost()) status = DeviceLost();  // whatever it said about it
     done(std::move(status));
     return ExecutionId::kNone;
   }
   execution->done = std::move(done);
   const ExecutionId id = slots_.id(*execution);
-  status = executor_.Submit(&execution->launch);
+  status = CatchNoMemory([&] { return executor_.Submit(&execution->launch); });
   if (!status.ok()) {
     done = std::move(execution->done);
     slots_.Put(*execution);
@@ -292,7 +304,8 @@ void Engine::Impl::OnDone(Launch* launch) {
   if (launch->outcome == LaunchOutcome::kDeviceLost) engine.pool_.Abandon();
   const Timings timings{launch->launching - launch->submitted, launch->launched - launch->launching,
                         launch->device_ns, launch->completed - launch->submitted};
-  absl::Status status = OutcomeStatus(*launch, execution.staging.plan().signature);
+  absl::Status status =
+      CatchNoMemory([&] { return OutcomeStatus(*launch, execution.staging.plan().signature); });
   Executed executed;
   if (status.ok()) executed = Executed(std::move(execution.staging), timings);
   Done done = std::move(execution.done);
@@ -323,22 +336,32 @@ Instant Engine::Impl::Step() {
 
 Instant Engine::Impl::Housekeep() {
   const Instant instant = now();
-  std::vector<LeaseNumber> ended;
-  const Instant lease_due = leases_.Step(instant, ended);
-  for (const LeaseNumber number : ended) EndLease(number);
-  const Instant handle_due = handles_.RemoveIdle(instant);
-  ReleaseStaleWeights();
-  reclaimer_.Step();
-  ReturnBoundChunks();
-  return std::min(lease_due, handle_due);
+  Instant due = kNever;
+  const absl::Status status = CatchNoMemory([&] {
+    std::vector<LeaseNumber> ended;
+    // Also those that ended before memory was lacking for more.
+    absl::Cleanup end_all = [&] {
+      for (const LeaseNumber number : ended) EndLease(number);
+    };
+    due = leases_.Step(instant, ended);
+    std::move(end_all).Invoke();
+    due = std::min(due, handles_.RemoveIdle(instant));
+    ReleaseStaleWeights();
+    reclaimer_.Step();
+    ReturnBoundChunks();
+    return absl::OkStatus();
+  });
+  constexpr int64_t kRetryNs = 100'000'000;
+  return status.ok() ? due : After(instant, kRetryNs);
 }
 
 // A binding that waits for its next use still names the blocks of its last one;
 // if their chunk was to go back meanwhile, the device refused it.
 void Engine::Impl::ReturnBoundChunks() {
-  if (pool_.stats().unreturned_bytes == 0) return;
-  for (const auto& entry : plans_.cache().Entries()) entry->UnbindIdleBlocks();
-  pool_.Trim();
+  const std::vector<AllocationId> unreturned = pool_.Unreturned();
+  if (unreturned.empty()) return;
+  for (const auto& entry : plans_.cache().Entries()) entry->UnbindIdle(unreturned);
+  pool_.ReturnAgain();
 }
 
 EngineStats Engine::Impl::Stats() const {
@@ -441,9 +464,15 @@ void Engine::Detach(const LeaseInfo& attachment) {
 }
 
 absl::Status Engine::EndLease(std::string_view client, std::string_view lease) {
-  TETRAD_ASSIGN_OR_RETURN(const LeaseNumber number, impl_->leases_.End(client, lease));
-  impl_->EndLease(number);
-  return absl::OkStatus();
+  return CatchNoMemory([&]() -> absl::Status {
+    TETRAD_ASSIGN_OR_RETURN(const LeaseNumber number, impl_->leases_.End(client, lease));
+    impl_->EndLease(number);
+    return absl::OkStatus();
+  });
+}
+
+absl::Status Engine::CheckLease(std::string_view client, std::string_view lease) const {
+  return CatchNoMemory([&] { return impl_->leases_.Find(client, lease).status(); });
 }
 
 absl::StatusOr<BlockInfo> Engine::Allocate(std::string_view client, std::string_view lease,
@@ -452,22 +481,36 @@ absl::StatusOr<BlockInfo> Engine::Allocate(std::string_view client, std::string_
 }
 
 absl::StatusOr<BlockInfo> Engine::FindBlock(std::string_view client, std::string_view block) const {
-  TETRAD_ASSIGN_OR_RETURN(const auto found, impl_->blocks_.Find(client, block));
-  return BlockInfo{std::string(block), found->lease(), found->bytes()};
+  return CatchNoMemory([&]() -> absl::StatusOr<BlockInfo> {
+    TETRAD_ASSIGN_OR_RETURN(const auto found, impl_->blocks_.Find(client, block));
+    return BlockInfo{std::string(block), found->lease(), found->bytes()};
+  });
 }
 
 absl::Status Engine::Write(std::string_view client, std::string_view block, int64_t offset,
                            std::span<const std::byte> data) {
-  return impl_->blocks_.Write(client, block, offset, data);
+  return CatchNoMemory([&]() -> absl::Status {
+    TETRAD_ASSIGN_OR_RETURN(const auto found, impl_->blocks_.Find(client, block));
+    TETRAD_ASSIGN_OR_RETURN(const BlockRef to,
+                            found->Range(offset, static_cast<int64_t>(data.size())));
+    if (impl_->lost()) return DeviceLost();
+    return impl_->device_->Write(to.allocation, to.offset, data);
+  });
 }
 
 absl::Status Engine::Read(std::string_view client, std::string_view block, int64_t offset,
                           std::span<std::byte> out) const {
-  return impl_->blocks_.Read(client, block, offset, out);
+  return CatchNoMemory([&]() -> absl::Status {
+    TETRAD_ASSIGN_OR_RETURN(const auto found, impl_->blocks_.Find(client, block));
+    TETRAD_ASSIGN_OR_RETURN(const BlockRef from,
+                            found->Range(offset, static_cast<int64_t>(out.size())));
+    if (impl_->lost()) return DeviceLost();
+    return impl_->device_->Read(from.allocation, from.offset, out);
+  });
 }
 
 absl::Status Engine::Free(std::string_view client, std::string_view block) {
-  return impl_->blocks_.Free(client, block);
+  return CatchNoMemory([&] { return impl_->blocks_.Free(client, block); });
 }
 
 absl::StatusOr<std::vector<BlockInfo>> Engine::ListBlocks(std::string_view client,
@@ -482,7 +525,7 @@ absl::StatusOr<PreparedPlan> Engine::Prepare(std::string_view client,
 }
 
 absl::Status Engine::Release(std::string_view client, std::string_view handle) {
-  return impl_->handles_.Remove(client, handle).status();
+  return CatchNoMemory([&] { return impl_->handles_.Remove(client, handle).status(); });
 }
 
 ExecutionId Engine::Execute(const ExecuteRequest& request, Done done) {

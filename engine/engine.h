@@ -64,10 +64,10 @@ struct EngineOptions {
 
 // A client's hold on blocks and plan handles.
 struct LeaseInfo {
-  std::string lease;     // names it in later calls
-  absl::Duration grace;  // how long it outlives its attachment
-  bool resumed = false;  // it existed before
-  uint64_t attachment = 0;
+  std::string lease;        // names it in later calls
+  absl::Duration grace;     // how long it outlives its attachment
+  bool resumed = false;     // it existed before
+  uint64_t attachment = 0;  // of the lease; a higher number is newer
 };
 
 struct PreparedPlan {
@@ -153,6 +153,8 @@ class Engine {
   absl::StatusOr<LeaseInfo> Attach(std::string_view client, std::string_view resume);
   void Detach(const LeaseInfo& attachment);
   absl::Status EndLease(std::string_view client, std::string_view lease);
+  // Whether it is there, and the client's.
+  absl::Status CheckLease(std::string_view client, std::string_view lease) const;
 
   // Zeroed memory of the lease. RESOURCE_EXHAUSTED names the limit.
   absl::StatusOr<BlockInfo> Allocate(std::string_view client, std::string_view lease,

@@ -83,9 +83,7 @@ Instant Executor::Step() {
     CheckDevice(now);
     FillDevice();
     if (const Launch* const earliest = deadlines_.earliest()) due = earliest->deadline;
-    if (on_device_.head != nullptr) {
-      due = std::min(due, After(on_device_.head->launching, options_.launch_timeout_ns));
-    }
+    due = std::min(due, TimeLimit());
     std::swap(ended, ended_);
   }
   // Outside the lock: `done` may submit again, or destroy the launch.
@@ -131,15 +129,23 @@ void Executor::EndAllQueued(LaunchOutcome outcome, Instant now) {
   }
 }
 
+Instant Executor::TimeLimit() const {
+  const Launch* const oldest = on_device_.head;
+  if (oldest == nullptr || options_.launch_timeout_ns == kNever) return kNever;
+  // It may have waited on the device for those before it.
+  const Instant began = std::max(oldest->launching, progress_);
+  const int64_t overrun = std::min(oldest->predicted_ns, kNever / kOverrun) * kOverrun;
+  return After(After(began, options_.launch_timeout_ns), overrun);
+}
+
 void Executor::CheckDevice(Instant now) {
   if (!lost_.ok()) return;
   lost_ = device_.health();
-  const Launch* const oldest = on_device_.head;
-  if (lost_.ok() && oldest != nullptr &&
-      After(oldest->launching, options_.launch_timeout_ns) <= now) {
+  if (const Instant limit = TimeLimit(); lost_.ok() && limit <= now) {
     lost_ = absl::InternalError(absl::StrCat("launch_timeout: no completion came for ",
-                                             now - oldest->launching, " ns, the limit is ",
-                                             options_.launch_timeout_ns));
+                                             now - std::max(on_device_.head->launching, progress_),
+                                             " ns, the limit is ", options_.launch_timeout_ns,
+                                             " ns beyond ", kOverrun, " times the prediction"));
   }
   if (lost_.ok()) return;
   while (on_device_.head != nullptr) EndOnDevice(on_device_.head, LaunchOutcome::kDeviceLost, now);
@@ -191,6 +197,7 @@ void Executor::Collect() {
   // What was given up may still complete, and nobody waits for it.
   if (count == 0 || !lost_.ok()) return;
   const Instant now = clock_();
+  progress_ = now;
   for (size_t i = 0; i < count; ++i) {
     const Completion& completion = completions_[i];
     const uint32_t slot = static_cast<uint32_t>(completion.ticket);

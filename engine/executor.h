@@ -6,7 +6,7 @@
 // Submit() queues a launch, Step() moves everything that can move at that
 // instant: it ends launches whose deadline passed, hands the device as many as
 // it should have (high priority first, then in order of arrival), and collects
-// completions. No threads, no clock and no sockets here: executor_thread.h
+// completions. No threads, no clock and no sockets here: engine_threads.h
 // drives it in the daemon, tests drive it by hand.
 //
 // The device is given little more than keeps it busy: what waits here can
@@ -92,9 +92,13 @@ class Executor {
     // The device is given a launch ahead of need (one runs, one waits) only
     // while all it has are predicted to end within this time.
     int64_t run_ahead_ns = 2'000'000;
-    // Without a completion for so long after the launch, the device is lost.
+    // A device at whose head a launch has been for so long, beyond what kOverrun
+    // times its prediction allows, without a completion, is lost.
     int64_t launch_timeout_ns = kNever;
   };
+  // How much slower than predicted a launch may be, e.g. beside other processes.
+  static constexpr int64_t kOverrun = 32;
+
   Executor(Device& device, const Options& options, Clock clock);
 
   // RESOURCE_EXHAUSTED when the queue is full, UNAVAILABLE after Close() or
@@ -130,6 +134,8 @@ class Executor {
   void EndOnDevice(Launch* launch, LaunchOutcome outcome, Instant now);
   void EndLate(Instant now);
   void EndAllQueued(LaunchOutcome outcome, Instant now);
+  // When the oldest launch on the device will have taken too long.
+  Instant TimeLimit() const;
   void CheckDevice(Instant now);
   bool WantsMore(const Launch& launch) const;
   void FillDevice();
@@ -145,6 +151,7 @@ class Executor {
   List on_device_;                                   // in order of hand-over
   int64_t on_device_count_ = 0;
   int64_t on_device_predicted_ns_ = 0;
+  Instant progress_ = 0;        // when the device completed something last
   List ended_;                  // `done` not called yet
   std::vector<Launch*> slots_;  // launches on the device
   std::vector<uint32_t> free_slots_;

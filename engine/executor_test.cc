@@ -275,13 +275,32 @@ TEST_F(ExecutorTest, ACompletionThatNeverComesMeansALostDevice) {
   executor_.Step();
   clock_now += 39'999;
   EXPECT_EQ(executor_.Step(), clock_now + 1);
-  EXPECT_EQ(first.ended, 0);
+  device_.Complete(0);  // just in time; the second one's time begins now
+  executor_.Step();
+  EXPECT_EQ(first.launch.outcome, LaunchOutcome::kDone);
+  clock_now += 99'999;
+  EXPECT_EQ(executor_.Step(), clock_now + 1);
+  EXPECT_EQ(second.ended, 0);
   ++clock_now;
   executor_.Step();
-  EXPECT_EQ(first.launch.outcome, LaunchOutcome::kDeviceLost);
   EXPECT_EQ(second.launch.outcome, LaunchOutcome::kDeviceLost);
   EXPECT_TRUE(absl::IsInternal(executor_.lost()));
   EXPECT_TRUE(absl::IsUnavailable(executor_.Admissible()));
+}
+
+// A large launch is not a lost device: who sends one must not end the daemon.
+TEST_F(ExecutorTest, LongLaunchesHaveMoreTime) {
+  Tracked t;
+  Prepare(t);
+  t.launch.predicted_ns = 1'000'000;
+  ASSERT_TRUE(executor_.Submit(&t.launch).ok());
+  executor_.Step();
+  clock_now += 100'000 + Executor::kOverrun * 1'000'000 - 1;
+  EXPECT_EQ(executor_.Step(), clock_now + 1);
+  EXPECT_EQ(t.ended, 0);
+  ++clock_now;
+  executor_.Step();
+  EXPECT_EQ(t.launch.outcome, LaunchOutcome::kDeviceLost);
 }
 
 TEST_F(ExecutorTest, ALaunchThatALostDeviceRefusedEndsAsLost) {

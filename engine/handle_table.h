@@ -39,12 +39,13 @@ namespace tetrad {
 template <typename T>
 class HandleTable {
  public:
+  struct Limit {
+    const char* name = "";  // in messages
+    int64_t value = INT64_MAX;
+  };
   struct Limits {
-    const char* field = "";  // what the limits are called in messages
-    int64_t entries = INT64_MAX;
-    int64_t bytes = INT64_MAX;
-    int64_t client_entries = INT64_MAX;
-    int64_t client_bytes = INT64_MAX;
+    Limit entries, bytes;                // of all
+    Limit client_entries, client_bytes;  // of one client
     int64_t idle_ns = kNever;
   };
   HandleTable(HandleNames names, const Limits& limits)
@@ -106,39 +107,44 @@ class HandleTable {
     return Erase(parts.number);
   }
 
-  // All that belongs to the lease, oldest first. Allocates nothing.
+  // All that belongs to the lease, oldest first. Allocates nothing, and lets
+  // others in between.
   void RemoveLease(LeaseNumber lease) {
-    std::lock_guard lock(mutex_);
-    for (;;) {
-      const auto at = by_lease_.find(lease);
-      if (at == by_lease_.end()) return;
-      Erase(*at->second.begin());  // the last one takes the set with it
+    while (RemoveSomeOf(lease)) {
     }
   }
 
   // Removes what has no lease and was not used for the idle time; returns when
   // the next may go, kNever if there is none.
   Instant RemoveIdle(Instant now) {
-    std::lock_guard lock(mutex_);
-    while (!by_use_.empty()) {
-      const uint64_t oldest = by_use_.front();
-      const Instant due = After(entries_.find(oldest)->second.used, limits_.idle_ns);
-      if (due > now) return due;
-      Erase(oldest);
+    for (;;) {
+      std::lock_guard lock(mutex_);
+      for (size_t i = 0; i < kAtOnce; ++i) {
+        if (by_use_.empty()) return kNever;
+        const uint64_t oldest = by_use_.front();
+        const Instant due = After(entries_.find(oldest)->second.used, limits_.idle_ns);
+        if (due > now) return due;
+        Erase(oldest);
+      }
     }
-    return kNever;
   }
 
   // Name and value of what the lease has, oldest first.
   std::vector<std::pair<std::string, T>> List(LeaseNumber lease) const {
-    std::vector<std::pair<std::string, T>> list;
-    std::lock_guard lock(mutex_);
-    const auto at = by_lease_.find(lease);
-    if (at == by_lease_.end()) return list;
-    for (const uint64_t number : at->second) {
-      const Entry& entry = entries_.find(number)->second;
-      list.emplace_back(names_.Make({number, entry.secret}), entry.value);
+    std::vector<std::pair<HandleNames::Parts, T>> found;
+    {
+      std::lock_guard lock(mutex_);
+      const auto at = by_lease_.find(lease);
+      if (at == by_lease_.end()) return {};
+      found.reserve(at->second.size());
+      for (const uint64_t number : at->second) {
+        const Entry& entry = entries_.find(number)->second;
+        found.emplace_back(HandleNames::Parts{number, entry.secret}, entry.value);
+      }
     }
+    std::vector<std::pair<std::string, T>> list;
+    list.reserve(found.size());
+    for (auto& [parts, value] : found) list.emplace_back(names_.Make(parts), std::move(value));
     return list;
   }
 
@@ -148,6 +154,8 @@ class HandleTable {
   }
 
  private:
+  static constexpr size_t kAtOnce = 64;  // removed under one hold of the lock
+
   struct Entry {
     std::string client;
     LeaseNumber lease = LeaseNumber::kNone;
@@ -166,18 +174,15 @@ class HandleTable {
   absl::Status AdmissibleLocked(std::string_view client, int64_t bytes) const {
     const auto at = clients_.find(client);
     const Use own = at == clients_.end() ? Use{} : at->second;
-    const auto check = [&](const char* whose, int64_t have, int64_t want, int64_t limit,
-                           const char* unit) -> absl::Status {
-      if (want <= limit - have) return absl::OkStatus();
-      return absl::ResourceExhaustedError(absl::StrCat(limits_.field, ": ", want, unit, " wanted, ",
-                                                       have, " of ", limit, whose,
-                                                       " are held; free some"));
+    const auto check = [](const Limit& limit, int64_t have, int64_t want) -> absl::Status {
+      if (want <= limit.value - have) return absl::OkStatus();
+      return absl::ResourceExhaustedError(absl::StrCat(
+          limit.name, ": ", want, " wanted, ", have, " of ", limit.value, " are held; free some"));
     };
-    const int64_t entries = static_cast<int64_t>(entries_.size());
-    TETRAD_RETURN_IF_ERROR(check("", entries, 1, limits_.entries, ""));
-    TETRAD_RETURN_IF_ERROR(check("", bytes_, bytes, limits_.bytes, " bytes"));
-    TETRAD_RETURN_IF_ERROR(check(" for one client", own.entries, 1, limits_.client_entries, ""));
-    return check(" for one client", own.bytes, bytes, limits_.client_bytes, " bytes");
+    TETRAD_RETURN_IF_ERROR(check(limits_.entries, static_cast<int64_t>(entries_.size()), 1));
+    TETRAD_RETURN_IF_ERROR(check(limits_.bytes, bytes_, bytes));
+    TETRAD_RETURN_IF_ERROR(check(limits_.client_entries, own.entries, 1));
+    return check(limits_.client_bytes, own.bytes, bytes);
   }
 
   absl::StatusOr<Entry*> FindLocked(std::string_view client, HandleNames::Parts parts) {
@@ -185,6 +190,17 @@ class HandleTable {
     if (at == entries_.end() || at->second.secret != parts.secret) return names_.Stale();
     if (at->second.client != client) return names_.NotYours();
     return &at->second;
+  }
+
+  // False if nothing of the lease is left.
+  bool RemoveSomeOf(LeaseNumber lease) {
+    std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < kAtOnce; ++i) {
+      const auto at = by_lease_.find(lease);
+      if (at == by_lease_.end()) return false;
+      Erase(*at->second.begin());  // the last one takes the set with it
+    }
+    return true;
   }
 
   // Out of all but the clients' sums.

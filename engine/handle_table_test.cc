@@ -22,7 +22,7 @@ Table MakeTable(const Table::Limits& limits, uint64_t generation = 1) {
 }
 
 TEST(HandleTableTest, NamesEndTypedAndBelongToTheirClient) {
-  Table table = MakeTable({.field = "things", .entries = 2});
+  Table table = MakeTable({.entries = {"things", 2}});
   const std::string a = *table.Add({"alice"}, 0, 11, 0);
   EXPECT_EQ(*table.Find("alice", a, 0), 11);
   EXPECT_TRUE(absl::IsPermissionDenied(table.Find("bob", a, 0).status()));
@@ -61,7 +61,7 @@ TEST(HandleTableTest, ForeignAndForgedNamesAreTold) {
 
 TEST(HandleTableTest, LimitsHoldForAllAndForEach) {
   Table table =
-      MakeTable({.field = "bytes", .bytes = 100, .client_entries = 3, .client_bytes = 70});
+      MakeTable({.bytes = {"b", 100}, .client_entries = {"ce", 3}, .client_bytes = {"cb", 70}});
   ASSERT_TRUE(table.Add({"a"}, 40, 1, 0).ok());
   EXPECT_TRUE(absl::IsResourceExhausted(table.Add({"a"}, 31, 1, 0).status()));
   EXPECT_TRUE(absl::IsResourceExhausted(table.Admissible("a", 31)));
@@ -113,7 +113,7 @@ TEST(HandleTableTest, RandomUseKeepsTheSums) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
-    Table table = MakeTable({.entries = 40, .client_bytes = 500});
+    Table table = MakeTable({.entries = {"", 40}, .client_bytes = {"", 500}});
     std::vector<Known> known;
     for (int step = 0; step < 400; ++step) {
       const std::string client(1, static_cast<char>('a' + random() % 3));

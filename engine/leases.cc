@@ -52,8 +52,9 @@ void Leases::Detach(std::string_view lease, uint64_t attachment, Instant now) {
   if (at == leases_.end() || at->second.secret != parts->secret) return;
   if (at->second.attachments != attachment || at->second.expiry != kNever) return;
   // An instant below kNever, which means "attached".
-  at->second.expiry = std::min(After(now, grace_ns_), kNever - 1);
-  expiries_.emplace(at->second.expiry, at->first);
+  const Instant expiry = std::min(After(now, grace_ns_), kNever - 1);
+  expiries_.emplace(expiry, at->first);  // first: it may throw
+  at->second.expiry = expiry;
 }
 
 void Leases::Erase(Map::const_iterator at) {

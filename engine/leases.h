@@ -13,7 +13,7 @@
 // old attachment is dead. So the newest one counts: attaching again replaces
 // what was there, and the end of what was replaced means nothing.
 //
-// Names are those of handle_table.h, with the same errors: ABORTED for a lease
+// Names are those of handle_name.h; the errors are those of handle_table.h: ABORTED for a lease
 // that has ended or is of an earlier process, PERMISSION_DENIED for another
 // client's. Thread-safe.
 #pragma once

@@ -22,9 +22,16 @@ int64_t RoundUp(int64_t bytes) { return (bytes + kGranule - 1) / kGranule * kGra
 // What blocks can use of a shared chunk.
 int64_t UsableBytes(const Allocation& chunk) { return chunk.bytes / kGranule * kGranule; }
 
-absl::Status CheckBytes(int64_t bytes) {
-  if (bytes > 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("bytes=", bytes, " must be at least 1"));
+absl::Status CheckBytes(int64_t bytes, int64_t limit) {
+  if (bytes < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("bytes=", bytes, " must be at least 1"));
+  }
+  // Nothing that gives way would make room for it.
+  if (bytes > limit) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("bytes=", bytes, ", the device has ", limit, " in all"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -49,7 +56,7 @@ Pool::~Pool() {
 }
 
 absl::StatusOr<BlockRef> Pool::Allocate(int64_t bytes) {
-  if (absl::Status status = CheckBytes(bytes); !status.ok()) {
+  if (absl::Status status = CheckBytes(bytes, options_.limit_bytes); !status.ok()) {
     ++failures_;
     return status;
   }
@@ -79,7 +86,7 @@ void Pool::Free(const BlockRef& block) {
 }
 
 absl::StatusOr<Allocation> Pool::AllocateWhole(int64_t bytes) {
-  if (absl::Status status = CheckBytes(bytes); !status.ok()) {
+  if (absl::Status status = CheckBytes(bytes, options_.limit_bytes); !status.ok()) {
     ++failures_;
     return status;
   }
@@ -116,15 +123,31 @@ void Pool::FreeWhole(AllocationId id) {
 }
 
 int64_t Pool::Trim() {
+  std::optional<Allocation> empty;
+  {
+    std::lock_guard lock(mutex_);
+    if (empty_) {
+      const uint64_t chunk = *std::exchange(empty_, std::nullopt);
+      free_.Remove({chunk, 0, UsableBytes(chunks_.at(chunk).allocation)});
+      empty = Detach(chunk);
+      ++returning_;
+    }
+  }
+  return (empty ? GiveBack(*empty) : 0) + ReturnAgain();
+}
+
+std::vector<AllocationId> Pool::Unreturned() const {
+  std::vector<AllocationId> ids;
+  std::lock_guard lock(mutex_);
+  for (const Allocation& allocation : unreturned_) ids.push_back(allocation.id);
+  return ids;
+}
+
+int64_t Pool::ReturnAgain() {
   std::vector<Allocation> leaving;
   {
     std::lock_guard lock(mutex_);
     leaving.swap(unreturned_);
-    if (empty_) {
-      const uint64_t chunk = *std::exchange(empty_, std::nullopt);
-      free_.Remove({chunk, 0, UsableBytes(chunks_.at(chunk).allocation)});
-      leaving.push_back(Detach(chunk));
-    }
     returning_ += static_cast<int64_t>(leaving.size());
   }
   int64_t bytes = 0;

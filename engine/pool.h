@@ -54,6 +54,7 @@ class Pool {
 
   struct Options {
     int64_t chunk_bytes = int64_t{32} << 20;  // a multiple of the granule
+    int64_t limit_bytes = INT64_MAX;          // what upstream could ever give
     AllocationLog* log = nullptr;             // gets every event when set; this pool's alone
     // Called without locks when the device is out of memory. True: something may
     // have become free, try again; so each true must have been worth it.
@@ -75,6 +76,10 @@ class Pool {
   // Gives the empty chunk back, and what the device refused to take before;
   // returns the bytes it took.
   int64_t Trim();
+  // What the device refused to take back, because something is bound to it, and
+  // giving that back again.
+  std::vector<AllocationId> Unreturned() const;
+  int64_t ReturnAgain();
 
   // The device is lost: it is not called any more, nothing is handed out
   // (UNAVAILABLE), and what is freed is only struck off the books.

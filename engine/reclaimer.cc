@@ -15,19 +15,21 @@ void Reclaimer::Queue(Reclaimable* object) {
 }
 
 int64_t Reclaimer::Step() {
+  const int64_t before = destroyed_.load();
+  std::lock_guard stepping(stepping_);
   Reclaimable* object;
-  int64_t count;
   {
     std::lock_guard lock(mutex_);
     object = std::exchange(first_, nullptr);
-    count = std::exchange(queued_, 0);
+    queued_ = 0;
   }
   while (object != nullptr) {
     Reclaimable* const next = object->next_;
     object->destroy_(object);
     object = next;
+    ++destroyed_;
   }
-  return count;
+  return destroyed_.load() - before;
 }
 
 int64_t Reclaimer::queued() const {

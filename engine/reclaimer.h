@@ -12,6 +12,7 @@
 // Thread-safe. Outlives what it owns; the destructor destroys what is queued.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -43,7 +44,8 @@ class Reclaimer {
     return std::shared_ptr<T>(object.release(), [this](T* o) { Queue(o); });
   }
 
-  // Destroys what is queued; returns how many objects.
+  // Destroys what is queued, and waits until what another thread destroys at the
+  // moment is gone; returns how many objects that was.
   int64_t Step();
   int64_t queued() const;
 
@@ -51,6 +53,8 @@ class Reclaimer {
   void Queue(Reclaimable* object);
 
   const std::function<void()> wake_;
+  std::mutex stepping_;
+  std::atomic<int64_t> destroyed_{0};  // so far
   mutable std::mutex mutex_;
   Reclaimable* first_ = nullptr;  // guarded by mutex_
   int64_t queued_ = 0;            // guarded by mutex_

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/staging.h"
 
+#include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -39,7 +41,8 @@ absl::Status StagingLease::WriteAlpha(std::span<const float> alpha_a) {
   bool differs = !set_->alpha_written;
   for (size_t g = 0; g < set_->alpha.size(); ++g) {
     const float alpha = (alpha_a.empty() ? 1.0f : alpha_a[g]) * weights.alpha(g);
-    differs |= set_->alpha[g] != alpha;
+    // By bits: the sign of a zero shows in the result.
+    differs |= std::bit_cast<uint32_t>(set_->alpha[g]) != std::bit_cast<uint32_t>(alpha);
     set_->alpha[g] = alpha;
   }
   if (!differs) return absl::OkStatus();
@@ -163,6 +166,8 @@ absl::StatusOr<StagingLease> PlanEntry::CheckOut(std::shared_ptr<const WeightsVe
 }
 
 void PlanEntry::Return(std::unique_ptr<StagingSet> set) {
+  // What a lost device still does with it is not known: nobody uses it again.
+  if (pool_.abandoned()) return FreeSet(*set);
   std::lock_guard lock(mutex_);
   DropIfRetired(*set);
   std::unique_ptr<StagingSet>& idle = form(set->form).idle;
@@ -210,9 +215,17 @@ void PlanEntry::ReleaseStaleWeights() {
   }
 }
 
-void PlanEntry::UnbindIdleBlocks() {
+void PlanEntry::UnbindIdle(std::span<const AllocationId> allocations) {
+  const auto names_one = [&](const OperandBlocks& operands) {
+    return std::ranges::any_of(allocations, [&](AllocationId id) {
+      return operands.a.allocation == id || operands.a_scales.allocation == id ||
+             operands.c.allocation == id || operands.row_scale.allocation == id ||
+             operands.m_values.allocation == id;
+    });
+  };
   std::lock_guard lock(mutex_);
   for (StagingSet* set = form(StagingForm::kBlocks).idle.get(); set; set = set->next.get()) {
+    if (!names_one(set->operands)) continue;
     Unbind(*set);
     set->weights.reset();
   }

@@ -97,8 +97,8 @@ class PlanEntry : public Reclaimable, public std::enable_shared_from_this<PlanEn
   // Unbinds idle sets from weights that were dropped or replaced, so that a
   // cached binding does not keep their memory.
   void ReleaseStaleWeights();
-  // Unbinds idle sets from the blocks of requests that are over.
-  void UnbindIdleBlocks();
+  // Unbinds idle sets from these allocations, which requests that are over used.
+  void UnbindIdle(std::span<const AllocationId> allocations);
 
  private:
   friend class StagingLease;

@@ -406,6 +406,7 @@ absl::StatusOr<int> WeightsRegistry::Drop(std::string_view text) {
     const auto at = names_.find(reference.name);
     if (at != names_.end()) {
       Name& entry = at->second;
+      dropped.reserve(1 + entry.pending.size());  // nothing may fail half done
       if (entry.sealed != nullptr &&
           (!reference.version.has_value() || *reference.version == entry.sealed->version())) {
         entry.sealed->retired_.store(true, std::memory_order_release);
@@ -431,15 +432,20 @@ absl::StatusOr<int> WeightsRegistry::Drop(std::string_view text) {
 }
 
 std::vector<WeightsInfo> WeightsRegistry::List() const {
+  std::vector<std::pair<std::shared_ptr<const WeightsVersion>, bool>> versions;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [name, entry] : names_) {
+      if (entry.sealed != nullptr) versions.emplace_back(entry.sealed, true);
+      for (const auto& [version, pending] : entry.pending) {
+        versions.emplace_back(pending->version, false);
+      }
+    }
+  }
   std::vector<WeightsInfo> list;
-  std::lock_guard lock(mutex_);
-  for (const auto& [name, entry] : names_) {
-    if (entry.sealed != nullptr) {
-      list.push_back({entry.sealed->spec(), entry.sealed->version(), true, entry.sealed->bytes()});
-    }
-    for (const auto& [version, pending] : entry.pending) {
-      list.push_back({pending->version->spec(), version, false, pending->version->bytes()});
-    }
+  list.reserve(versions.size());
+  for (const auto& [weights, sealed] : versions) {
+    list.push_back({weights->spec(), weights->version(), sealed, weights->bytes()});
   }
   return list;
 }

@@ -70,13 +70,16 @@ absl::Status AttachCall::Attach(const v1::AttachRequest& request) {
   }
   TETRAD_ASSIGN_OR_RETURN(lease_, service_.engine.Attach(call_.client(), request.resume()));
   call_.LeaveGate();
-  attachments_.Add(lease_.lease, shared_from_this());
+  attachments_.Add(lease_, shared_from_this());
   OpenStreams::Joined joined =
       service_.streams.Join(StreamKind::kAttach, [weak = weak_from_this()](DrainStage stage) {
         if (const auto call = weak.lock()) call->Hear(stage);
       });
   membership_ = std::move(joined.membership);
+  // Whoever ended the lease before it was added above could not find this.
+  const bool ended = !service_.engine.CheckLease(call_.client(), lease_.lease).ok();
   std::lock_guard lock(mutex_);
+  if (ended && !lost_lease_.has_value()) lost_lease_ = absl::OkStatus();
   stage_ = std::max(stage_, joined.stage);
   return absl::OkStatus();
 }
@@ -137,33 +140,40 @@ void AttachCall::OnDone() {
   const std::shared_ptr<AttachCall> self = std::move(self_);
   membership_ = OpenStreams::Membership();
   if (lease_.lease.empty()) return;
-  attachments_.Remove(lease_.lease, *self);
+  attachments_.Remove(lease_);
   service_.engine.Detach(lease_);
 }
 
-void Attachments::Add(const std::string& lease, const std::shared_ptr<AttachCall>& call) {
-  std::shared_ptr<AttachCall> before;
+void Attachments::Add(const LeaseInfo& attachment, std::shared_ptr<AttachCall> call) {
   {
     std::lock_guard lock(mutex_);
-    std::weak_ptr<AttachCall>& holder = calls_[lease];
-    before = std::exchange(holder, call).lock();
+    Holder& holder = holders_[attachment.lease];
+    // Two that come at once may get here in another order than to the engine.
+    if (holder.attachment < attachment.attachment) {
+      holder.attachment = attachment.attachment;
+      call = std::exchange(holder.call, std::move(call)).lock();
+    }
   }
-  if (before != nullptr) {
-    before->LoseLease(absl::AbortedError("lease: it was attached again, by a newer stream"));
+  if (call != nullptr) {
+    call->LoseLease(absl::AbortedError("lease: it was attached again, by a newer stream"));
   }
 }
 
-void Attachments::Remove(const std::string& lease, const AttachCall& call) {
+void Attachments::Remove(const LeaseInfo& attachment) {
   std::lock_guard lock(mutex_);
-  const auto found = calls_.find(lease);
-  if (found != calls_.end() && found->second.lock().get() == &call) calls_.erase(found);
+  const auto found = holders_.find(attachment.lease);
+  if (found != holders_.end() && found->second.attachment == attachment.attachment) {
+    holders_.erase(found);
+  }
 }
 
 void Attachments::End(const std::string& lease) {
   std::shared_ptr<AttachCall> call;
   {
     std::lock_guard lock(mutex_);
-    if (const auto found = calls_.find(lease); found != calls_.end()) call = found->second.lock();
+    if (const auto found = holders_.find(lease); found != holders_.end()) {
+      call = found->second.call.lock();
+    }
   }
   if (call != nullptr) call->LoseLease(absl::OkStatus());
 }

@@ -29,16 +29,20 @@ class AttachCall;
 // The open Attach streams by lease. Thread-safe.
 class Attachments {
  public:
-  // `call` holds the lease from now on; one that did before is ended.
-  void Add(const std::string& lease, const std::shared_ptr<AttachCall>& call);
+  // `call` holds the attachment; of two of one lease, the older is ended.
+  void Add(const LeaseInfo& attachment, std::shared_ptr<AttachCall> call);
   // Unless another holds the lease meanwhile.
-  void Remove(const std::string& lease, const AttachCall& call);
+  void Remove(const LeaseInfo& attachment);
   // Ends the stream that holds the lease, if there is one.
   void End(const std::string& lease);
 
  private:
+  struct Holder {
+    uint64_t attachment = 0;
+    std::weak_ptr<AttachCall> call;
+  };
   std::mutex mutex_;
-  std::map<std::string, std::weak_ptr<AttachCall>> calls_;  // guarded by mutex_
+  std::map<std::string, Holder> holders_;  // guarded by mutex_
 };
 
 // The returned reactor owns itself.

@@ -53,7 +53,7 @@ class BlockReadCall final : public grpc::ServerWriteReactor<v1::ReadResponse> {
 void BlockReadCall::Start() {
   call_.AddReceived(static_cast<int64_t>(request_.ByteSizeLong()));
   absl::Status status = call_.admission();
-  if (status.ok()) status = Begin();
+  if (status.ok()) status = Guarded([this] { return Begin(); });
   status.ok() ? Next() : End(status);
 }
 
@@ -81,7 +81,9 @@ absl::Status BlockReadCall::Begin() {
 void BlockReadCall::Next() {
   if (at_ == end_) return End(absl::OkStatus());
   if (end_ - at_ <= kCopyHereBytes) return Send();
-  if (!service_.work.Post([this] { Send(); })) End(PoolFull(service_.work));
+  if (service_.work.Post([this] { Send(); })) return;
+  // What is half way goes on, at worst on this thread.
+  at_ > request_.offset() ? Send() : End(PoolFull(service_.work));
 }
 
 void BlockReadCall::Send() {

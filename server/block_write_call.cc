@@ -61,7 +61,9 @@ void BlockWriteCall::OnReadDone(bool ok) {
   if (const absl::Status status = TakeCallBytes(service_, bytes); !status.ok()) return End(status);
   taken_bytes_ = bytes;
   if (bytes <= kCopyHereBytes) return Take();
-  if (!service_.work.Post([this] { Take(); })) End(PoolFull(service_.work));
+  if (service_.work.Post([this] { Take(); })) return;
+  // What is half way goes on, at worst on this thread.
+  written_ > 0 ? Take() : End(PoolFull(service_.work));
 }
 
 void BlockWriteCall::Take() {

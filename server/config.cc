@@ -281,7 +281,8 @@ std::span<const ConfigOption> ConfigOptions() {
        .most = 65536},
       {.name = "launch-timeout-seconds",
        .value = "SECONDS",
-       .help = "A launch that takes longer is taken for a lost device",
+       .help =
+           "A device that completes nothing for so long, beyond 32 times the prediction, is lost",
        .field = &Config::launch_timeout_seconds,
        .least = 1,
        .most = 1 << 20},

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
+#include "engine/support/status_macros.h"
 #include "server/call.h"
 #include "server/status.h"
 #include "server/stream_slots.h"
@@ -118,6 +119,12 @@ void ExecuteStream::OnReadDone(bool ok) {
 
 absl::Status ExecuteStream::Admit(StreamSlot& slot) {
   const double timeout = slot.request.timeout_seconds();
+  // First: whatever else is wrong, this is not the answer of the one under way.
+  if (slots_.Find(slot.request.id()) != nullptr) {
+    slot.answer.set_duplicate_id(true);
+    return absl::InvalidArgumentError(
+        absl::StrCat("id: ", slot.request.id(), " is that of a request under way"));
+  }
   if (closed_) {
     return absl::UnavailableError("the daemon is shutting down and takes no new requests");
   }
@@ -126,13 +133,9 @@ absl::Status ExecuteStream::Admit(StreamSlot& slot) {
   }
   if (!std::isfinite(timeout) || timeout < 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("timeout_seconds: ", timeout, " must be a number of at least 0"));
+        absl::StrCat("timeout_seconds: ", timeout, " must be finite and at least 0"));
   }
-  if (!slots_.Name(slot)) {
-    slot.answer.set_duplicate_id(true);
-    return absl::InvalidArgumentError(
-        absl::StrCat("id: ", slot.request.id(), " is that of a request under way"));
-  }
+  TETRAD_CHECK(slots_.Name(slot));
   slot.task.emplace(service_, call_.client());
   ++running_;
   return absl::OkStatus();

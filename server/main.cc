@@ -16,6 +16,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sysexits.h>
 #include <unistd.h>
@@ -56,6 +57,7 @@ class StopSignals {
     fd_ = UniqueFd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     TETRAD_CHECK(fd_);
     ::signal(SIGPIPE, SIG_IGN);
+    ::signal(SIGXFSZ, SIG_IGN);  // a limit of file size is an error like others
   }
   int fd() const { return fd_.get(); }
   // The signal that came, 0 if none.
@@ -103,19 +105,21 @@ int WaitWhileServing(const StopSignals& signals, const DeviceLoss& loss) {
   }
 }
 
-// Waits until `idle_fd` (-1: never) is readable or the time has come. A signal
-// during a drain means that nobody wants to wait for it.
-void WaitWhileDraining(const StopSignals& signals, int idle_fd, absl::Time until, Log& log) {
+// Waits until `idle_fd` (-1: never) is readable, the device is lost, or the time
+// has come. A signal during a drain means that nobody wants to wait for it.
+void WaitWhileDraining(const StopSignals& signals, const DeviceLoss& loss, int idle_fd,
+                       absl::Time until, Log& log) {
   for (;;) {
     const int64_t left_ms = absl::ToInt64Milliseconds(until - absl::Now());
     pollfd entries[] = {{.fd = signals.fd(), .events = POLLIN, .revents = 0},
+                        {.fd = loss.fd(), .events = POLLIN, .revents = 0},
                         {.fd = idle_fd, .events = POLLIN, .revents = 0}};
-    ::poll(entries, 2, static_cast<int>(std::max<int64_t>(left_ms, 0)));
+    ::poll(entries, 3, static_cast<int>(std::max<int64_t>(left_ms, 0)));
     if (const int signal = signals.Take(); signal != 0) {
       log.Warning("second signal, exiting at once", {{"signal", signal}});
       ::_exit(128 + signal);
     }
-    if (left_ms <= 0 || entries[1].revents != 0) return;
+    if (left_ms <= 0 || entries[1].revents != 0 || entries[2].revents != 0) return;
   }
 }
 
@@ -137,25 +141,27 @@ class TeardownWatchdog {
   std::jthread thread_;
 };
 
-void Drain(Server& server, const Config& config, const StopSignals& signals, Log& log) {
+void Drain(Server& server, const Config& config, const StopSignals& signals, const DeviceLoss& loss,
+           Log& log) {
   log.Info("draining", {{"lame_duck_seconds", config.lame_duck_seconds},
                         {"drain_seconds", config.drain_seconds}});
   server.BeginDrain();
-  WaitWhileDraining(signals, -1, absl::Now() + absl::Seconds(config.lame_duck_seconds), log);
+  WaitWhileDraining(signals, loss, -1, absl::Now() + absl::Seconds(config.lame_duck_seconds), log);
   server.CloseGate();
-  WaitWhileDraining(signals, server.idle_fd(), absl::Now() + absl::Seconds(config.drain_seconds),
-                    log);
+  WaitWhileDraining(signals, loss, server.idle_fd(),
+                    absl::Now() + absl::Seconds(config.drain_seconds), log);
   log.Info("drained", {{"calls_cut_off", server.calls_inside()}});
 }
 
-// What was running has ended by now; this gives its answers a moment to leave.
-// The engine is not taken down: its device may never answer.
-[[noreturn]] void LeaveLostDevice(Server& server, const DeviceLoss& loss,
-                                  const StopSignals& signals, Log& log) {
+// What was running has ended by now; this gives its answers a moment to leave,
+// whatever signals come. The engine is not taken down: its device may never
+// answer.
+[[noreturn]] void LeaveLostDevice(Server& server, const DeviceLoss& loss, Log& log) {
   log.Error("device lost", {{"error", ToGrpc(loss.status()).error_message()}});
   server.BeginDrain();
   server.CloseGate();
-  WaitWhileDraining(signals, server.idle_fd(), absl::Now() + kLostDeviceGrace, log);
+  pollfd idle{.fd = server.idle_fd(), .events = POLLIN, .revents = 0};
+  ::poll(&idle, 1, static_cast<int>(absl::ToInt64Milliseconds(kLostDeviceGrace)));
   const TeardownWatchdog watchdog(log);
   server.Shutdown(kShutdownGrace);
   ::_exit(EX_SOFTWARE);
@@ -202,8 +208,18 @@ LogLevel ToLogLevel(const std::string& text) {
   return text == "error" ? LogLevel::kError : LogLevel::kInfo;
 }
 
+// As many descriptors as the system allows: every connection takes one, and a
+// listener of the RPC library that once ran out of them stays deaf.
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 int Serve(const Config& config) {
   const StopSignals signals;
+  RaiseDescriptorLimit();
   Log log(config.log_format == "json" ? LogFormat::kJson : LogFormat::kLogfmt,
           ToLogLevel(config.log_level));
   const Version version = BuildVersion();
@@ -235,10 +251,10 @@ int Serve(const Config& config) {
                      {"http", (*server)->http_address()}});
 
   const int signal = WaitWhileServing(signals, loss);
-  if (signal == 0) LeaveLostDevice(**server, loss, signals, log);
+  if (signal == 0) LeaveLostDevice(**server, loss, log);
   log.Info("signal", {{"signal", signal}});
-  Drain(**server, config, signals, log);
-  if (!loss.status().ok()) LeaveLostDevice(**server, loss, signals, log);
+  Drain(**server, config, signals, loss, log);
+  if (!loss.status().ok()) LeaveLostDevice(**server, loss, log);
 
   const TeardownWatchdog watchdog(log);
   (*server)->Shutdown(kShutdownGrace);

@@ -34,6 +34,7 @@ void OpenStreams::Enter(DrainStage stage) {
   std::vector<std::shared_ptr<const Listener>> listeners;
   {
     std::lock_guard lock(mutex_);
+    if (stage <= stage_) return;  // a drain does not go back
     stage_ = stage;
     for (const auto& [id, listener] : listeners_) listeners.push_back(listener);
   }

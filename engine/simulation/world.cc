@@ -258,7 +258,8 @@ void World::Housekeep() {
   }
   housekeep_woken_ = false;
   housekeep_due_ = engine_->Housekeep();
-  Promise(housekeep_due_ == HousekeepDue(), "housekeeping knows when it is due",
+  // What came meanwhile, from within a call of the device, woke it again.
+  Promise(housekeep_woken_ || housekeep_due_ == HousekeepDue(), "housekeeping knows when it is due",
           housekeep_due_ - HousekeepDue());
 }
 

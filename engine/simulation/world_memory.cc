@@ -196,7 +196,7 @@ void World::WriteBlock() {
   const absl::Status status =
       engine_->Write(Client(blocks_[*index].client), blocks_[*index].name, begin, data);
   trace_.Add(now_, "write block", *index, begin, bytes, status.code());
-  Promise(status.ok() || strikes_ > strikes || device_->lost(), "a block can be written");
+  Promise(status.ok() || strikes_ > strikes || device_->lost() || lost_, "a block can be written");
   if (!status.ok()) return;
   std::copy(data.begin(), data.end(), blocks_[*index].bytes.begin() + begin);
   coverage_.Count(Seen::kBlockWritten);

@@ -157,7 +157,7 @@ World::Verdict World::Judge(Request& request, const std::optional<size_t>& handl
                             const std::string& reference) const {
   const Shape& shape = catalogue_.shapes[request.shape];
   if (request.deadline <= now_) return {absl::StatusCode::kDeadlineExceeded, true};
-  if (closed_ || lost_) return {absl::StatusCode::kUnavailable, true};
+  if (closed_ || lost_ || device_->lost()) return {absl::StatusCode::kUnavailable, true};
   if (engine_->Stats().queued >= limits_.queue_depth) {
     return {absl::StatusCode::kResourceExhausted, true};
   }
@@ -183,8 +183,7 @@ World::Verdict World::Judge(Request& request, const std::optional<size_t>& handl
 void World::Admit(size_t index, const ExecuteRequest& ask, Verdict verdict,
                   std::optional<size_t> handle) {
   Request& request = *requests_[index];
-  Instant used = 0;
-  if (handle && !verdict.early) used = std::exchange(handles_[*handle].used, now_);
+  if (handle && !verdict.early) handles_[*handle].used = now_;
   const int64_t strikes = strikes_, meanwhile = meanwhile_;
   const bool closed = closed_;
   request.id = engine_->Execute(ask, [this, index](absl::StatusOr<Executed> executed) {
@@ -199,10 +198,7 @@ void World::Admit(size_t index, const ExecuteRequest& ask, Verdict verdict,
   }
   const absl::StatusCode got = request.answer.code();
   trace_.Add(now_, "execute refused", index, request.client, request.shape, request.in_blocks, got);
-  if (got == absl::StatusCode::kUnavailable && lossy() && !closed) {
-    if (handle && !verdict.early && !closed_) handles_[*handle].used = used;
-    return;
-  }
+  if (got == absl::StatusCode::kUnavailable && lossy() && !closed) return;
   if (verdict.code != absl::StatusCode::kOk) {
     Promise(got == verdict.code,
             absl::StrCat("a request is refused for its reason, not: ", request.answer.message()),

@@ -10,14 +10,22 @@
 
 namespace tetrad {
 
-// What `body` returns (a Status or StatusOr), or RESOURCE_EXHAUSTED if it ran
-// out of memory.
+// RESOURCE_EXHAUSTED, with a message if there is memory for one.
+inline absl::Status NoMemory() {
+  try {
+    return absl::ResourceExhaustedError("the daemon is out of host memory");
+  } catch (const std::bad_alloc&) {
+    return absl::Status(absl::StatusCode::kResourceExhausted, "");
+  }
+}
+
+// What `body` returns (a Status or StatusOr), or NoMemory() if it ran out.
 template <typename Body>
 auto CatchNoMemory(Body&& body) -> decltype(body()) {
   try {
     return body();
   } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError("the daemon is out of host memory");
+    return NoMemory();
   }
 }
 

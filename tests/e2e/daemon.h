@@ -46,6 +46,7 @@ class Daemon {
   const std::string& tcp() const { return tcp_; }
   const std::string& http() const { return http_; }
   const std::string& folder() const { return folder_.path(); }
+  pid_t pid() const { return pid_; }
   std::string Log() const;
 
   void Signal(int signal) const;
