@@ -5,6 +5,7 @@
 // room for the next one.
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -28,19 +29,19 @@ using grpc::health::v1::HealthCheckResponse;
 using ::testing::HasSubstr;
 
 // Stops the daemon's device thread for good: what it is given never completes.
-// False where one process may not trace another.
-bool StopDevice(pid_t daemon) {
+// Its number; nothing where one process may not trace another.
+std::optional<pid_t> StopDevice(pid_t daemon) {
   const std::string tasks = absl::StrCat("/proc/", daemon, "/task");
   for (const auto& task : std::filesystem::directory_iterator(tasks)) {
     std::string name;
     std::ifstream(task.path() / "comm") >> name;
     if (name != "tetrad-device") continue;
     const pid_t thread = std::stoi(task.path().filename());
-    if (::ptrace(PTRACE_SEIZE, thread, nullptr, nullptr) != 0) return false;
-    if (::ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr) != 0) return false;
-    return ::waitpid(thread, nullptr, __WALL) == thread;
+    if (::ptrace(PTRACE_SEIZE, thread, nullptr, nullptr) != 0) return std::nullopt;
+    if (::ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr) != 0) return std::nullopt;
+    if (::waitpid(thread, nullptr, __WALL) == thread) return thread;
   }
-  return false;
+  return std::nullopt;
 }
 
 TEST(DeviceLostTest, EveryRequestIsToldAndTheDaemonExits) {
@@ -57,7 +58,10 @@ TEST(DeviceLostTest, EveryRequestIsToldAndTheDaemonExits) {
   HealthCheckResponse health;
   ASSERT_TRUE(watch->Read(&health));
   absl::Status executed;
-  if (!StopDevice(daemon.pid())) GTEST_SKIP() << "no process may be traced here";
+  const std::optional<pid_t> stopped = StopDevice(daemon.pid());
+  if (!stopped.has_value()) GTEST_SKIP() << "no process may be traced here";
+  // Who traces a thread must see it end before its process can.
+  const std::jthread reaper([&] { ::waitpid(*stopped, nullptr, __WALL); });
   std::jthread caller([&] { executed = client->Execute(RequestOf(small, "small")).status(); });
   ASSERT_TRUE(Eventually([&] { return Metric(daemon, "tetrad_launches_in_flight") == 1; }));
   const auto stream = client->OpenExecuteStream();
