@@ -85,6 +85,10 @@ absl::Status CancelledStatus(const grpc::CallbackServerContext& context) {
 
 absl::Status TakeCallBytes(const ServiceContext& service, int64_t bytes) {
   if (service.call_bytes.Take(bytes)) return absl::OkStatus();
+  if (bytes > service.call_bytes.limit_bytes()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "call_bytes: ", bytes, " bytes wanted, the limit is ", service.call_bytes.limit_bytes()));
+  }
   return absl::ResourceExhaustedError(
       absl::StrCat("call_bytes: ", bytes, " bytes wanted, requests and replies under way hold ",
                    service.call_bytes.used_bytes(), " of ", service.call_bytes.limit_bytes()));

@@ -82,7 +82,8 @@ absl::Time ToTime(gpr_timespec deadline);
 // What a cancelled call ends with.
 absl::Status CancelledStatus(const grpc::CallbackServerContext& context);
 
-// RESOURCE_EXHAUSTED if requests and replies under way hold too much already.
+// RESOURCE_EXHAUSTED if requests and replies under way hold too much already,
+// INVALID_ARGUMENT if so much could never be had.
 // Whoever took bytes gives them back.
 absl::Status TakeCallBytes(const ServiceContext& service, int64_t bytes);
 

@@ -11,36 +11,24 @@
 
 namespace tetrad::simulation {
 
-#define TETRAD_SIMULATED(X)                                                                        \
-  X(kAttached)                                                                                     \
-  X(kAttachRefused)                                                                                \
-  X(kResumed)                                                                                      \
-  X(kResumeOfAttached)                                                                             \
-  X(kResumeOfEnded)                                                                                \
-  X(kResumeOfOthers)                                                                               \
-  X(kDetached)                                                                                     \
-  X(kLeaseEnded)                                                                                   \
-  X(kLeaseExpired)                                                                                 \
-  X(kLeaseEndedMeanwhile)                                                                          \
-  X(kAllocated)                                                                                    \
-  X(kAllocateRefused)                                                                              \
-  X(kAllocateOverQuota)                                                                            \
-  X(kBlockWritten) X(kBlockRead) X(kBlockFreed) X(kBlockFreedInUse) X(kStaleName) X(kForeignName)  \
-      X(kPrepared) X(kPreparedIdle) X(kPrepareRefused) X(kReleased) X(kHandleExpired) X(kInline)   \
-          X(kInBlocks) X(kByHandle) X(kBySignature) X(kPinnedVersion) X(kFromDone) X(kBadOperands) \
-              X(kQueueFull) X(kStagingOrPoolFull) X(kCannotEverFit) X(kInvalid) X(kHandleStale)    \
-                  X(kHandleForeign) X(kClosedOrLost) X(kWeightsMissing) X(kWeightsDoNotFit)        \
-                      X(kFaultAtAdmission) X(kOk) X(kOkInBlocks) X(kBadCounts) X(kCancelled)       \
-                          X(kCancelledOnDevice) X(kDeadlineAtAdmission) X(kDeadlineQueued)         \
-                              X(kDeadlineOnDevice) X(kFailed) X(kRefused) X(kShutDown)             \
-                                  X(kDeviceLost) X(kLaunchLost) X(kTimedOut) X(kHeldOutput)        \
-                                      X(kRegistered) X(kReplaced) X(kReplacedInUse) X(kDropped)    \
-                                          X(kDroppedInUse) X(kRegisterRefused) X(kUnsealedDropped) \
-                                              X(kMeanwhile) X(kQuietAndBalanced) X(kEvicted)       \
-                                                  X(kPlanShared) X(kPlanWaited) X(kPlanFailed)     \
-                                                      X(kPlanWaitedInVain) X(kPlanEvicted)         \
-                                                          X(kPlanEvictedByBytes)                   \
-                                                              X(kPlanKeptOverLimit)
+// Version 14 of clang-format would move it further at every run.
+// clang-format off
+#define TETRAD_SIMULATED(X)                                                                  \
+  X(kAttached) X(kAttachRefused) X(kResumed) X(kResumeOfAttached) X(kResumeOfEnded)          \
+  X(kResumeOfOthers) X(kDetached) X(kLeaseEnded) X(kLeaseExpired) X(kLeaseEndedMeanwhile)    \
+  X(kAllocated) X(kAllocateRefused) X(kAllocateOverQuota) X(kBlockWritten) X(kBlockRead)     \
+  X(kBlockFreed) X(kBlockFreedInUse) X(kStaleName) X(kForeignName) X(kPrepared)              \
+  X(kPreparedIdle) X(kPrepareRefused) X(kReleased) X(kHandleExpired) X(kInline) X(kInBlocks) \
+  X(kByHandle) X(kBySignature) X(kPinnedVersion) X(kFromDone) X(kBadOperands) X(kQueueFull)  \
+  X(kStagingOrPoolFull) X(kCannotEverFit) X(kInvalid) X(kHandleStale) X(kHandleForeign)      \
+  X(kClosedOrLost) X(kWeightsMissing) X(kWeightsDoNotFit) X(kFaultAtAdmission) X(kOk)        \
+  X(kOkInBlocks) X(kBadCounts) X(kCancelled) X(kCancelledOnDevice) X(kDeadlineAtAdmission)   \
+  X(kDeadlineQueued) X(kDeadlineOnDevice) X(kFailed) X(kRefused) X(kShutDown) X(kDeviceLost) \
+  X(kLaunchLost) X(kTimedOut) X(kHeldOutput) X(kRegistered) X(kReplaced) X(kReplacedInUse)   \
+  X(kDropped) X(kDroppedInUse) X(kRegisterRefused) X(kUnsealedDropped) X(kMeanwhile)         \
+  X(kQuietAndBalanced) X(kEvicted) X(kPlanShared) X(kPlanWaited) X(kPlanFailed)              \
+  X(kPlanWaitedInVain) X(kPlanEvicted) X(kPlanEvictedByBytes) X(kPlanKeptOverLimit)
+// clang-format on
 
 enum class Seen : size_t {
 #define TETRAD_ENUMERATE(name) name,
