@@ -21,7 +21,7 @@ std::span<const std::byte> Bytes(std::string_view text) {
 
 class BlockRequestsTest : public ::testing::Test {
  protected:
-  void Start(EngineOptions options = {}) {
+  void Start(const EngineOptions& options = {}) {
     engine_ = *Engine::CreateStepped(
         [](std::function<void()> wake) -> absl::StatusOr<std::unique_ptr<Device>> {
           return CpuDevice::Create({.threads = 1, .memory_bytes = 8 << 20, .measure_rates = false},
@@ -67,7 +67,7 @@ class BlockRequestsTest : public ::testing::Test {
     request.signature = &signature_;
     request.operands.alpha = inline_.alpha;
     request.blocks = &blocks;
-    const absl::Status status = Execute(request);
+    absl::Status status = Execute(request);
     if (!status.ok()) return status;
     std::vector<std::byte> output(kOutputBytes);
     EXPECT_TRUE(engine_->Read("c", out, 0, output).ok());

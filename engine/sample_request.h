@@ -53,8 +53,7 @@ class SampleRequest {
     if (!version.ok()) return version.status();
     for (const auto& [operand, data] :
          {std::pair(WeightsOperand::kCodes, &b_), std::pair(WeightsOperand::kScales, &b_scales_)}) {
-      const auto status =
-          weights.Write(name, *version, operand, 0, std::as_bytes(std::span(*data)));
+      auto status = weights.Write(name, *version, operand, 0, std::as_bytes(std::span(*data)));
       if (!status.ok()) return status;
     }
     return weights.Seal(name, *version).status();

@@ -178,6 +178,21 @@ TEST(MemoryTest, MessagesThatNeverEndAreBoundedAndOthersAreServed) {
   ExecuteAndVerify(Stubs(daemon), operands, RequestOf(operands, "w"));
 }
 
+// No retry helps: it is told apart from a lack that passes.
+TEST(MemoryTest, ACallThatCouldNeverHaveItsBytesIsInvalid) {
+  const Daemon daemon({"--call-bytes", "65536"});
+  const Stubs stubs(daemon);
+  const Operands operands(kShapeT1, {.seed = 1});
+  Register(stubs, operands, "w");
+  v1::ExecuteRequest request = RequestOf(operands, "w");
+  request.mutable_inline_operands()->mutable_activations()->resize(100'000);
+  grpc::ClientContext context;
+  v1::ExecuteResponse response;
+  const grpc::Status status = stubs.gemm->Execute(&context, request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
+  EXPECT_NE(status.error_message().find("call_bytes"), std::string::npos);
+}
+
 // A reply of 24 MiB to a request of a few KiB, asked for and not read.
 TEST(MemoryTest, RepliesThatNobodyReadsAreBoundedAndReturned) {
   const Daemon daemon({"--call-bytes", absl::StrCat(112 * kMiB)});
