@@ -53,7 +53,7 @@ absl::Status ResolveBlocks(const Plan& plan, std::string_view client, const Bloc
       return absl::InvalidArgumentError(
           absl::StrCat(name, ": no block is named, the plan needs ", want, " bytes"));
     }
-    const auto fail = [&](const absl::Status& status) {
+    const auto fail = [name = name](const absl::Status& status) {
       return absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
     };
     auto found = blocks.Find(client, range.block);
