@@ -11,8 +11,8 @@
 // and has a number below 2^48.
 //
 // Each call costs O(log ranges). Only a Give() that merges with nothing needs
-// host memory; if that is lacking it throws and changes nothing. (Abseil's
-// trees are faster here and do not survive such a lack.) Not thread-safe. Giving what is free
+// host memory; if that is lacking it throws and changes nothing, which
+// Abseil's faster trees do not promise. Not thread-safe. Giving what is free
 // already is a bug of the caller and ends the program.
 #pragma once
 
