@@ -52,7 +52,8 @@ struct EngineOptions {
   int64_t queue_depth = 1024;              // launches admitted and not yet on the device
   int64_t pool_chunk_bytes = 32ll << 20;   // what unexported memory is carved out of
   std::string allocation_log;              // records pool events to this new file; empty: does not
-  // A launch whose completion does not come for so long is taken for a lost device.
+  // A device that completes nothing for so long, beyond Executor::kOverrun times
+  // what the launch at its head is predicted to take, is lost.
   absl::Duration launch_timeout = absl::Minutes(10);
   LeaseLimits leases;
   WeightsRegistry::Limits weights;

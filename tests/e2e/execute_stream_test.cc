@@ -212,12 +212,17 @@ TEST(ExecuteStreamTest, CancelTimeoutAndDuplicatesWhileOneRuns) {
   // The number is free again; that of the running one is not.
   ASSERT_TRUE(stream->Submit(2, slow, absl::Milliseconds(1)));
   ASSERT_TRUE(stream->Submit(1, quick));
+  // Whatever else is wrong with it: this is not the answer of the running one.
+  ASSERT_TRUE(stream->Submit(1, quick, -absl::Seconds(1)));
   std::map<bool, v1::ExecuteStreamResponse> by_duplicate;
-  for (int i = 0; i < 2; ++i) {
+  int duplicates = 0;
+  for (int i = 0; i < 3; ++i) {
     answer = stream->Next();
     ASSERT_TRUE(answer.has_value());
+    duplicates += answer->duplicate_id() ? 1 : 0;
     by_duplicate[answer->duplicate_id()] = *answer;
   }
+  EXPECT_EQ(duplicates, 2);
   EXPECT_EQ(by_duplicate[false].id(), 2u);
   EXPECT_EQ(by_duplicate[false].code(), kDeadlineExceeded);
   EXPECT_EQ(by_duplicate[true].id(), 1u);
