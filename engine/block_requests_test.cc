@@ -111,6 +111,14 @@ TEST_F(BlockRequestsTest, ChunksThatAnIdleBindingNamesGoBack) {
   EXPECT_TRUE(ExecuteInBlocks(a, scales, out).ok());
 }
 
+// A size of chunks that is no multiple of anything is the operator's choice.
+TEST_F(BlockRequestsTest, ChunksMayBeOfAnySize) {
+  for (const int64_t bytes : {1, 255, 65'537}) {
+    Start({.pool_chunk_bytes = bytes});
+    EXPECT_TRUE(ExecuteInBlocks(Block(4096), Block(4096), Block(4096)).ok()) << bytes;
+  }
+}
+
 // alpha 0 and -0 differ in the sign of every zero of the result, whoever came
 // before on the same staging set.
 TEST_F(BlockRequestsTest, TheSignOfAlphaIsNotThatOfTheRequestBefore) {

@@ -50,7 +50,7 @@ struct EngineOptions {
   int64_t max_inline_bytes = 256ll << 20;  // operands of a request plus its reply
   int64_t staging_bytes = 4ll << 30;       // device memory for inline operands, all plans
   int64_t queue_depth = 1024;              // launches admitted and not yet on the device
-  int64_t pool_chunk_bytes = 32ll << 20;   // what unexported memory is carved out of
+  int64_t pool_chunk_bytes = 32ll << 20;   // what unexported memory is carved out of; at least 1
   std::string allocation_log;              // records pool events to this new file; empty: does not
   // A device that completes nothing for so long, beyond Executor::kOverrun times
   // what the launch at its head is predicted to take, is lost.
