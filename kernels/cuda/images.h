@@ -1,0 +1,32 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The device code of this build: cubins per architecture and PTX for the rest,
+// embedded in the program, so that nothing is read or compiled from files.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace tetrad::cuda {
+
+enum class ImageForm : uint8_t { kCubin = 0, kPtx = 1 };
+
+struct KernelImage {
+  std::string_view unit;  // the source file, e.g. "portable"
+  int capability = 0;     // 90 for 9.0
+  ImageForm form = ImageForm::kCubin;
+  std::span<const std::byte> bytes;  // PTX ends with a zero byte
+};
+
+std::span<const KernelImage> KernelImages();
+
+// The image of `unit` to load on a device of `capability`: the cubin of the
+// highest architecture with the same major number that is not above it, else
+// the PTX not above it. Null if there is none.
+const KernelImage* ChooseImage(std::span<const KernelImage> images, std::string_view unit,
+                               int capability);
+
+}  // namespace tetrad::cuda
