@@ -16,6 +16,12 @@ __device__ inline uint64_t GlobalTimer() {
   return ns;
 }
 
+// "Data Movement and Conversion Instructions: st": writes of this thread before it
+// are seen by whoever, on the host too, reads the value with acquire.
+__device__ inline void StoreRelease(uint64_t* to, uint64_t value) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+}
+
 // "Data Movement and Conversion Instructions: cvta": an address in the shared window.
 __device__ inline uint32_t SharedAddress(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
