@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/tensor_map.h"
 
+#include <bit>
 #include <iterator>
 #include <span>
 #include <string>
@@ -225,7 +226,7 @@ absl::StatusOr<CUtensorMap> EncodeTensorMap(const CudaDriver& driver, const Tens
   if (absl::Status status = CheckTensorMap(spec); !status.ok()) return status;
   CUtensorMap map;
   const CUresult result = driver.TensorMapEncodeTiled(
-      &map, spec.type, spec.rank, reinterpret_cast<void*>(spec.address), spec.dims.data(),
+      &map, spec.type, spec.rank, std::bit_cast<void*>(spec.address), spec.dims.data(),
       spec.strides.data(), spec.box.data(), spec.element_strides.data(), spec.interleave,
       spec.swizzle, spec.l2_promotion, spec.oob_fill);
   if (result == CUDA_SUCCESS) return map;
