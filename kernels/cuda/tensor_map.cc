@@ -3,6 +3,7 @@
 #include "kernels/cuda/tensor_map.h"
 
 #include <bit>
+#include <cstring>
 #include <iterator>
 #include <span>
 #include <string>
@@ -74,18 +75,25 @@ std::string At(absl::string_view field, size_t index) {
   return absl::StrCat(field, "[", index, "]");
 }
 
+// Of what may be no enumerator, which to read as one is undefined.
+template <typename Enumeration>
+uint32_t Number(const Enumeration& value) {
+  uint32_t number;
+  static_assert(sizeof(number) == sizeof(value));
+  std::memcpy(&number, &value, sizeof(number));
+  return number;
+}
+
 absl::Status CheckEnumerators(const TensorMapSpec& spec) {
   const struct {
     const char* field;
     uint64_t value, last;
   } rows[] = {
-      {"type", static_cast<uint32_t>(spec.type), std::size(kTypes) - 1},
-      {"interleave", static_cast<uint32_t>(spec.interleave), CU_TENSOR_MAP_INTERLEAVE_32B},
-      {"swizzle", static_cast<uint32_t>(spec.swizzle), CU_TENSOR_MAP_SWIZZLE_128B_ATOM_64B},
-      {"l2_promotion", static_cast<uint32_t>(spec.l2_promotion),
-       CU_TENSOR_MAP_L2_PROMOTION_L2_256B},
-      {"oob_fill", static_cast<uint32_t>(spec.oob_fill),
-       CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA},
+      {"type", Number(spec.type), std::size(kTypes) - 1},
+      {"interleave", Number(spec.interleave), CU_TENSOR_MAP_INTERLEAVE_32B},
+      {"swizzle", Number(spec.swizzle), CU_TENSOR_MAP_SWIZZLE_128B_ATOM_64B},
+      {"l2_promotion", Number(spec.l2_promotion), CU_TENSOR_MAP_L2_PROMOTION_L2_256B},
+      {"oob_fill", Number(spec.oob_fill), CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA},
   };
   for (const auto& row : rows) {
     if (row.value > row.last) return Refuse(row.field, row.value, "0 to ", row.last);
@@ -143,8 +151,9 @@ absl::Status CheckAddresses(const TensorMapSpec& spec) {
     return Refuse("address", spec.address, "a multiple of ", alignment, AlignmentReason(spec),
                   " and not 0");
   }
-  // What one stride has to step over, and what it is a multiple of.
-  uint64_t within = (spec.dims[0] * TypeOf(spec).bits + 7) / 8;
+  // What one stride has to step over, and what it is a multiple of. Rows are
+  // whole bytes: those of packed types have an even number of elements.
+  uint64_t within = spec.dims[0] * TypeOf(spec).bits / 8;
   uint64_t step = alignment;
   for (size_t i = 0; i + 1 < spec.rank; ++i) {
     const uint64_t stride = spec.strides[i];

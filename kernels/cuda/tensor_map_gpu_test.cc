@@ -23,11 +23,11 @@
 // The image of tensor_map_load.cu, part of this program.
 asm(".section .rodata\n"
     ".balign 16\n"
-    ".global tetrad_tensor_map_load_image\n"
-    "tetrad_tensor_map_load_image: .incbin \"" TETRAD_TENSOR_MAP_LOAD
+    ".global kTetradTensorMapLoadImage\n"
+    "kTetradTensorMapLoadImage: .incbin \"" TETRAD_TENSOR_MAP_LOAD
     "\"\n"
     ".previous\n");
-extern "C" const char tetrad_tensor_map_load_image[];
+extern "C" const char kTetradTensorMapLoadImage[];
 
 namespace tetrad::cuda {
 namespace {
@@ -93,7 +93,8 @@ class TensorMapGpuTest : public ::testing::Test {
   void Allocate(size_t bytes) {
     CUmemAllocationProp properties = {};
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device_}};
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties.location.id = device_;
     size_t granule = 0;
     TETRAD_MUST(driver_.MemGetAllocationGranularity(&granule, &properties,
                                                     CU_MEM_ALLOC_GRANULARITY_MINIMUM));
@@ -119,7 +120,7 @@ class TensorMapGpuTest : public ::testing::Test {
     for (uint8_t& byte : tensor_) byte = static_cast<uint8_t>(random.Next());
     TETRAD_MUST(driver_.MemcpyHtoDAsync(memory_, tensor_.data(), kTensorBytes, nullptr));
     TETRAD_MUST(driver_.StreamSynchronize(nullptr));
-    TETRAD_MUST(driver_.ModuleLoadData(&module_, tetrad_tensor_map_load_image));
+    TETRAD_MUST(driver_.ModuleLoadData(&module_, kTetradTensorMapLoadImage));
     TETRAD_MUST(driver_.ModuleGetFunction(&function_, module_, kTensorMapLoadEntry));
   }
 

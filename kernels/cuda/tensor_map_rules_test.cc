@@ -136,7 +136,7 @@ std::vector<Edge> Edges() {
        "strides[0]=112 must be at least 128, the extent of dimension 0"},
       {"row, 6 bits", u6_gaps, TETRAD_EDIT(s.strides[0] = 192), TETRAD_EDIT(s.strides[0] = 160),
        "strides[0]=160 must be at least 192, the extent of dimension 0"},
-      {"row of odd bits", u4, TETRAD_EDIT((s.dims[0] = 34, s.strides[0] = 32)),
+      {"row longer by a byte", u4, TETRAD_EDIT((s.dims[0] = 34, s.strides[0] = 32)),
        TETRAD_EDIT((s.dims[0] = 34, s.strides[0] = 16)),
        "strides[0]=16 must be at least 17, the extent of dimension 0"},
       {"plane", three, TETRAD_EDIT(s.strides[1] = 512 * 64), TETRAD_EDIT(s.strides[1] = 512 * 63),

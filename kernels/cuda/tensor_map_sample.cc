@@ -99,7 +99,7 @@ void SampleTensor(Random& random, TensorMapSpec& spec) {
   const uint64_t granule = Granule(spec.type);
   spec.address = alignment * (1 + random.Next() % (uint64_t{1} << 40));
   spec.dims[0] = RoundUp(AnySize(random, kMaxDim - granule), granule);
-  uint64_t stride = RoundUp((spec.dims[0] * Bits(spec.type) + 7) / 8, alignment);
+  uint64_t stride = RoundUp(spec.dims[0] * Bits(spec.type) / 8, alignment);
   if (random.OneIn(2)) stride += alignment * random.Below(64);
   for (uint32_t i = 1; i < spec.rank; ++i) {
     spec.strides[i - 1] = stride;
@@ -190,7 +190,7 @@ constexpr TensorMapFault kFaults[] = {
      }},
     {"strides: contain a row", "strides[0]",
      [](Spec& s, Random&) {
-       const uint64_t row = (s.dims[0] * Bits(s.type) + 7) / 8;
+       const uint64_t row = s.dims[0] * Bits(s.type) / 8;
        if (s.rank != 2 || row <= Alignment(s)) return false;
        s.strides[0] = RoundUp(row, Alignment(s)) - Alignment(s);
        return true;
