@@ -17,16 +17,15 @@ void DirectDevice::Require(CUresult result, const char* what) const {
   std::abort();
 }
 
-absl::StatusOr<std::unique_ptr<DirectDevice>> DirectDevice::Open(size_t arena_bytes) {
-  absl::StatusOr<CudaDriver> driver = LoadCudaDriver();
-  if (!driver.ok()) return driver.status();
+absl::StatusOr<std::unique_ptr<DirectDevice>> DirectDevice::Open(const CudaDriver& driver,
+                                                                 size_t arena_bytes) {
   int devices = 0;
-  if (driver->DeviceGetCount(&devices) != CUDA_SUCCESS || devices == 0) {
+  if (driver.DeviceGetCount(&devices) != CUDA_SUCCESS || devices == 0) {
     return absl::FailedPreconditionError("the CUDA driver has no device");
   }
   std::unique_ptr<DirectDevice> result(new DirectDevice);
   DirectDevice& d = *result;
-  d.driver_ = *driver;
+  d.driver_ = driver;
   const CudaDriver& cuda = d.driver_;
   d.Require(cuda.DeviceGet(&d.device_, 0), "cuDeviceGet");
   char name[128] = {};

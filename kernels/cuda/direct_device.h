@@ -25,8 +25,9 @@ namespace tetrad::cuda {
 
 class DirectDevice {
  public:
-  // FAILED_PRECONDITION without a driver or a device.
-  static absl::StatusOr<std::unique_ptr<DirectDevice>> Open(size_t arena_bytes);
+  // FAILED_PRECONDITION if the driver has no device.
+  static absl::StatusOr<std::unique_ptr<DirectDevice>> Open(const CudaDriver& driver,
+                                                            size_t arena_bytes);
   ~DirectDevice();
   DirectDevice(const DirectDevice&) = delete;
   DirectDevice& operator=(const DirectDevice&) = delete;

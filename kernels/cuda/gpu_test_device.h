@@ -1,13 +1,15 @@
 // SPDX-FileCopyrightText: The Tetrad Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// For tests with label gpu: the device that all tests of a program share, and
-// the reason to skip where there is none.
+// For tests of device code, which are built twice: with the machine's driver
+// (label gpu) and with an emulated one. The device that all tests of a program
+// share, and the reason to skip where there is none.
 #pragma once
 
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -15,12 +17,24 @@
 
 namespace tetrad::cuda {
 
+// The emulation is some thousand times slower than a device.
+enum class Effort { kSample, kAll };
+
+// Each program has one definition.
+absl::StatusOr<CudaDriver> TestDriver();
+Effort TestEffort();
+
 class GpuTest : public testing::Test {
  protected:
   static constexpr size_t kArenaBytes = size_t{1} << 30;
 
   static void SetUpTestSuite() {
-    auto device = DirectDevice::Open(kArenaBytes);
+    const absl::StatusOr<CudaDriver> driver = TestDriver();
+    const auto open = [&]() -> absl::StatusOr<std::unique_ptr<DirectDevice>> {
+      if (!driver.ok()) return driver.status();
+      return DirectDevice::Open(*driver, kArenaBytes);
+    };
+    auto device = open();
     if (device.ok()) {
       device_ = std::move(*device).release();
     } else {

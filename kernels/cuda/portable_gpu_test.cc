@@ -29,7 +29,18 @@ constexpr auto kActivations = {ActivationType::kNvfp4, ActivationType::kFp16,
 constexpr auto kOutputs = {OutputType::kFp16, OutputType::kBf16, OutputType::kFp32};
 constexpr auto kScaleLayouts = {ScaleLayout::kLinear, ScaleLayout::kBlocked};
 
+// Every one, or some that have each value of each field.
 std::vector<ProblemTypes> AllTypes() {
+  if (TestEffort() == Effort::kSample) {
+    return {{ActivationType::kNvfp4, OutputType::kFp16, ScaleLayout::kLinear, ScaleLayout::kBlocked,
+             OutputLayout::kRowMajor},
+            {ActivationType::kNvfp4, OutputType::kFp32, ScaleLayout::kBlocked, ScaleLayout::kLinear,
+             OutputLayout::kColumnMajor},
+            {ActivationType::kFp16, OutputType::kBf16, ScaleLayout::kLinear, ScaleLayout::kLinear,
+             OutputLayout::kColumnMajor},
+            {ActivationType::kBf16, OutputType::kFp32, ScaleLayout::kLinear, ScaleLayout::kBlocked,
+             OutputLayout::kRowMajor}};
+  }
   std::vector<ProblemTypes> all;
   for (const auto a : kActivations) {
     for (const auto c : kOutputs) {
