@@ -5,83 +5,17 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
 
-CpuBinding::Operands::~Operands() {
-  for (size_t i = 0; i < pin_count_; ++i) memory_.Unpin(pins_[i].allocation, pins_[i].writable);
-}
-
-void CpuBinding::Operands::Swap(Operands& other) {
-  std::swap(stack, other.stack);
-  std::swap(alpha, other.alpha);
-  std::swap(pins_, other.pins_);
-  std::swap(pin_count_, other.pin_count_);
-}
-
-template <typename T>
-absl::Status CpuBinding::Operands::PinOne(const char* name, const BlockRef& block, int64_t want,
-                                          bool writable, T*& address) {
-  if (want == 0) return absl::OkStatus();
-  if (block.bytes < want) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": block of ", block.bytes, " bytes, the plan needs ", want));
-  }
-  if (block.offset % kOperandAlignment != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(name, ": block offset ", block.offset,
-                                                   " must be a multiple of ", kOperandAlignment));
-  }
-  auto pinned = memory_.Pin(block, writable);
-  if (!pinned.ok()) {
-    return absl::Status(pinned.status().code(),
-                        absl::StrCat(name, ": ", pinned.status().message()));
-  }
-  TETRAD_CHECK(pin_count_ < pins_.size());
-  pins_[pin_count_++] = {block.allocation, writable};
-  address = reinterpret_cast<T*>(*pinned);
-  return absl::OkStatus();
-}
-
-absl::Status CpuBinding::Operands::Pin(const Plan& plan, const OperandBlocks& blocks) {
-  const Signature& signature = plan.signature;
-  const OperandLayout& layout = plan.layout;
-  const int64_t groups = static_cast<int64_t>(signature.groups.size());
-  stack.m_source = signature.m_source;
-  stack.groups = static_cast<int32_t>(groups);
-  stack.n = signature.groups[0].n;
-  stack.k = signature.groups[0].k;
-  stack.capacity_rows = signature.capacity_rows;
-  stack.c_stride = layout.c_stride;
-  TETRAD_RETURN_IF_ERROR(PinOne("activations", blocks.a, layout.a_bytes, false, stack.a));
-  TETRAD_RETURN_IF_ERROR(
-      PinOne("activation_scales", blocks.a_scales, layout.a_scale_bytes, false, stack.a_scales));
-  TETRAD_RETURN_IF_ERROR(
-      PinOne("weights codes", blocks.b, WeightCodeBytes(signature), false, stack.b));
-  TETRAD_RETURN_IF_ERROR(PinOne("weights scales", blocks.b_scales, WeightScaleBytes(signature),
-                                false, stack.b_scales));
-  std::byte* c = nullptr;
-  TETRAD_RETURN_IF_ERROR(PinOne("output", blocks.c, layout.c_bytes, true, c));
-  stack.c = c;
-  TETRAD_RETURN_IF_ERROR(PinOne("alpha", blocks.alpha, groups * 4, false, alpha));
-  const int64_t row_scale_bytes = signature.row_scale ? layout.rows * 4 : 0;
-  TETRAD_RETURN_IF_ERROR(
-      PinOne("row_scale", blocks.row_scale, row_scale_bytes, false, stack.row_scale));
-  TETRAD_RETURN_IF_ERROR(
-      PinOne("m_values", blocks.m_values, layout.m_values * 4, false, stack.m_values));
-  stack.alpha = alpha;
-  return absl::OkStatus();
-}
-
-CpuBinding::CpuBinding(CpuMemory& memory, std::shared_ptr<const Plan> plan, int32_t ctas)
+CpuBinding::CpuBinding(AllocationTable& memory, std::shared_ptr<const Plan> plan, int32_t ctas)
     : memory_(memory), plan_(std::move(plan)), ctas_(ctas), operands_(memory) {
   groups_.resize(plan_->signature.groups.size());
   if (plan_->signature.device_m()) tile_begin_.resize(groups_.size() + 1);
 }
 
-absl::StatusOr<std::unique_ptr<CpuBinding>> CpuBinding::Make(CpuMemory& memory,
+absl::StatusOr<std::unique_ptr<CpuBinding>> CpuBinding::Make(AllocationTable& memory,
                                                              std::shared_ptr<const Plan> plan,
                                                              const OperandBlocks& operands,
                                                              int32_t ctas) {
@@ -91,7 +25,7 @@ absl::StatusOr<std::unique_ptr<CpuBinding>> CpuBinding::Make(CpuMemory& memory,
 }
 
 absl::Status CpuBinding::Rebind(const OperandBlocks& operands) {
-  Operands fresh(memory_);
+  BoundOperands fresh(memory_);
   TETRAD_RETURN_IF_ERROR(fresh.Pin(*plan_, operands));
   operands_.Swap(fresh);
   FormGroups();
@@ -101,7 +35,7 @@ absl::Status CpuBinding::Rebind(const OperandBlocks& operands) {
 void CpuBinding::FormGroups() {
   const Signature& signature = plan_->signature;
   if (signature.device_m()) return;  // formed from the live counts at Begin()
-  const DeviceMProblem& stack = operands_.stack;
+  const DeviceMProblem& stack = operands_.stack();
   const uint8_t* b = stack.b;
   const uint8_t* b_scales = stack.b_scales;
   for (size_t g = 0; g < groups_.size(); ++g) {
@@ -127,11 +61,11 @@ void CpuBinding::FormGroups() {
 int64_t CpuBinding::Begin(uint32_t* error_word) {
   *error_word = 0;
   if (plan_->signature.device_m()) {
-    cpu::ResolveDeviceM(operands_.stack, plan_->signature.types, groups_, error_word);
+    cpu::ResolveDeviceM(operands_.stack(), plan_->signature.types, groups_, error_word);
     CutLiveTiles();
     return tile_begin_.back();
   }
-  for (size_t g = 0; g < groups_.size(); ++g) groups_[g].alpha = operands_.alpha[g];
+  for (size_t g = 0; g < groups_.size(); ++g) groups_[g].alpha = operands_.stack().alpha[g];
   return static_cast<int64_t>(plan_->schedule.tiles.size());
 }
 
@@ -146,7 +80,7 @@ void CpuBinding::CutLiveTiles() {
   const TileTraits& traits = plan_->tile;
   live_columns_ = traits.max_columns;
   while (true) {
-    const int64_t column_tiles = CeilDiv(operands_.stack.n, live_columns_);
+    const int64_t column_tiles = CeilDiv(operands_.stack().n, live_columns_);
     int64_t tiles = 0;
     for (size_t g = 0; g < groups_.size(); ++g) {
       tile_begin_[g] = tiles;

@@ -11,7 +11,6 @@
 // may run on any threads at once.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -19,7 +18,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "engine/cpu_memory.h"
+#include "engine/bound_operands.h"
 #include "engine/plan.h"
 #include "kernels/cpu/grouped_gemm.h"
 
@@ -27,7 +26,7 @@ namespace tetrad {
 
 class CpuBinding {
  public:
-  static absl::StatusOr<std::unique_ptr<CpuBinding>> Make(CpuMemory& memory,
+  static absl::StatusOr<std::unique_ptr<CpuBinding>> Make(AllocationTable& memory,
                                                           std::shared_ptr<const Plan> plan,
                                                           const OperandBlocks& operands,
                                                           int32_t ctas);
@@ -40,40 +39,15 @@ class CpuBinding {
   void Run(int64_t index, cpu::InstructionSet set, std::span<std::byte> scratch) const;
 
  private:
-  // The operands' addresses; the memory stays pinned until destruction.
-  class Operands {
-   public:
-    explicit Operands(CpuMemory& memory) : memory_(memory) {}
-    ~Operands();
-    Operands(const Operands&) = delete;
-    absl::Status Pin(const Plan& plan, const OperandBlocks& blocks);
-    void Swap(Operands& other);
-
-    DeviceMProblem stack;          // base addresses; all of a launch with device-side M
-    const float* alpha = nullptr;  // one per group, read at Begin()
-
-   private:
-    template <typename T>
-    absl::Status PinOne(const char* name, const BlockRef& block, int64_t want, bool writable,
-                        T*& address);
-    struct Pinned {
-      AllocationId allocation = AllocationId::kNone;
-      bool writable = false;
-    };
-    CpuMemory& memory_;
-    std::array<Pinned, 8> pins_{};
-    size_t pin_count_ = 0;
-  };
-
-  CpuBinding(CpuMemory& memory, std::shared_ptr<const Plan> plan, int32_t ctas);
+  CpuBinding(AllocationTable& memory, std::shared_ptr<const Plan> plan, int32_t ctas);
   void FormGroups();
   void CutLiveTiles();
   Tile LiveTile(int64_t index) const;
 
-  CpuMemory& memory_;
+  AllocationTable& memory_;
   const std::shared_ptr<const Plan> plan_;
   const int32_t ctas_;
-  Operands operands_;
+  BoundOperands operands_;
   std::vector<GroupProblem> groups_;
   std::vector<int64_t> tile_begin_;  // device-side M: first tile of each group, and the end
   int32_t live_columns_ = 0;         // device-side M: columns of a tile in this launch

@@ -101,58 +101,29 @@ CpuDevice::~CpuDevice() {
 
 absl::StatusOr<BindingId> CpuDevice::Bind(std::shared_ptr<const Plan> plan,
                                           const OperandBlocks& operands) {
-  TETRAD_ASSIGN_OR_RETURN(std::unique_ptr<CpuBinding> binding,
-                          CpuBinding::Make(memory_, std::move(plan), operands, limits_.ctas));
+  TETRAD_ASSIGN_OR_RETURN(
+      std::unique_ptr<CpuBinding> binding,
+      CpuBinding::Make(memory_.table(), std::move(plan), operands, limits_.ctas));
   std::lock_guard lock(mutex_);
-  if (free_bindings_.empty()) {
-    // Room first for all to be free at once, so that Unbind() needs none.
-    free_bindings_.reserve(bindings_.size() + 1);
-    bindings_.emplace_back();
-    free_bindings_.push_back(static_cast<uint32_t>(bindings_.size() - 1));
-  }
-  const uint32_t index = free_bindings_.back();
-  free_bindings_.pop_back();
-  BindingSlot& slot = bindings_[index];
-  ++slot.uses;
-  slot.binding = std::move(binding);
-  return static_cast<BindingId>(uint64_t{slot.uses} << 32 | index);
-}
-
-absl::StatusOr<CpuDevice::BindingSlot*> CpuDevice::FindBinding(BindingId id) {
-  const uint64_t value = static_cast<uint64_t>(id);
-  const size_t index = static_cast<uint32_t>(value);
-  if (index >= bindings_.size() || bindings_[index].uses != value >> 32 ||
-      bindings_[index].uses % 2 == 0) {
-    return absl::AbortedError("binding: the id is stale or was never given out");
-  }
-  return &bindings_[index];
+  return bindings_.Add(binding);
 }
 
 absl::Status CpuDevice::Rebind(BindingId id, const OperandBlocks& operands) {
   CpuBinding* binding;
   {
     std::lock_guard lock(mutex_);
-    TETRAD_ASSIGN_OR_RETURN(BindingSlot* const slot, FindBinding(id));
-    if (slot->launches > 0) return absl::FailedPreconditionError("binding: a launch uses it");
-    if (slot->rebinding) return absl::FailedPreconditionError("binding: it is being bound");
-    slot->rebinding = true;
-    binding = slot->binding.get();
+    TETRAD_ASSIGN_OR_RETURN(binding, bindings_.BeginRebind(id));
   }
   const absl::Status status = binding->Rebind(operands);
   std::lock_guard lock(mutex_);
-  bindings_[static_cast<uint32_t>(static_cast<uint64_t>(id))].rebinding = false;
+  bindings_.EndRebind(id);
   return status;
 }
 
 absl::Status CpuDevice::Unbind(BindingId id) {
   std::unique_ptr<CpuBinding> unbound;  // unpins its memory after the lock is gone
   std::lock_guard lock(mutex_);
-  TETRAD_ASSIGN_OR_RETURN(BindingSlot* const slot, FindBinding(id));
-  if (slot->launches > 0) return absl::FailedPreconditionError("binding: a launch uses it");
-  if (slot->rebinding) return absl::FailedPreconditionError("binding: it is being bound");
-  unbound = std::move(slot->binding);
-  ++slot->uses;
-  free_bindings_.push_back(static_cast<uint32_t>(static_cast<uint64_t>(id)));
+  TETRAD_ASSIGN_OR_RETURN(unbound, bindings_.Remove(id));
   return absl::OkStatus();
 }
 
@@ -163,20 +134,18 @@ absl::Status CpuDevice::Launch(LaneId lane, BindingId binding, uint64_t ticket) 
   }
   {
     std::lock_guard lock(mutex_);
-    TETRAD_ASSIGN_OR_RETURN(BindingSlot* const slot, FindBinding(binding));
-    if (slot->rebinding) return absl::FailedPreconditionError("binding: it is being bound");
     const uint64_t in_flight = last_job_ - first_job_ + completions_.size();
     if (in_flight >= static_cast<uint64_t>(limits_.max_in_flight)) {
       return absl::ResourceExhaustedError(
           absl::StrCat("max_in_flight: ", in_flight, " launches are under way, the limit"));
     }
+    TETRAD_ASSIGN_OR_RETURN(CpuBinding* const launched, bindings_.BeginLaunch(binding));
     Job& job = jobs_[last_job_++ % limits_.max_in_flight];
-    job.binding_slot = static_cast<uint32_t>(static_cast<uint64_t>(binding));
-    job.binding = slot->binding.get();
+    job.binding_slot = bindings_.Index(binding);
+    job.binding = launched;
     job.ticket = ticket;
     job.active = 0;
     job.exhausted = false;
-    ++slot->launches;
   }
   work_.notify_one();
   return absl::OkStatus();
@@ -234,7 +203,7 @@ void CpuDevice::Work() {
 
 // Needs mutex_. The last thread on the oldest job ends it.
 void CpuDevice::Finish(Job& job) {
-  --bindings_[job.binding_slot].launches;
+  bindings_.EndLaunch(job.binding_slot);
   completions_.push_back(
       {job.ticket, absl::StatusCode::kOk, job.error_word, NowNs() - job.begun_ns});
   ++first_job_;

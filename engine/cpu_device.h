@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/binding_table.h"
 #include "engine/cpu_binding.h"
 #include "engine/cpu_memory.h"
 #include "engine/device.h"
@@ -40,24 +41,32 @@ class CpuDevice final : public Device {
 
   const DeviceLimits& limits() const override { return limits_; }
   MemoryUse memory_use() const override { return memory_.use(); }
+  ExecutionUse execution_use() const override { return {}; }
   // A fault of the processor ends the process; there is no such state in between.
   absl::Status health() const override { return absl::OkStatus(); }
   absl::StatusOr<Allocation> Allocate(int64_t bytes) override { return memory_.Allocate(bytes); }
   absl::Status Free(AllocationId id) override { return memory_.Free(id); }
   absl::Status Seal(AllocationId id) override { return memory_.Seal(id); }
   absl::StatusOr<UniqueFd> Export(AllocationId id) override { return memory_.Export(id); }
-  absl::StatusOr<Allocation> Import(UniqueFd fd, const AllocationIdentity& identity,
+  absl::StatusOr<Allocation> Import(UniqueFd fd, const AllocationIdentity& identity, int64_t bytes,
                                     bool writable) override {
-    return memory_.Import(std::move(fd), identity, writable);
+    return memory_.Import(std::move(fd), identity, bytes, writable);
   }
   absl::Status Write(AllocationId id, int64_t offset, std::span<const std::byte> data) override {
     return memory_.Write(id, offset, data);
+  }
+  absl::Status Fill(AllocationId id, int64_t offset, int64_t bytes, FillSource source) override {
+    return memory_.Fill(id, offset, bytes, source);
   }
   absl::Status Read(AllocationId id, int64_t offset, std::span<std::byte> data) const override {
     return memory_.Read(id, offset, data);
   }
   absl::Status Clear(AllocationId id, int64_t offset, int64_t bytes) override {
     return memory_.Clear(id, offset, bytes);
+  }
+  absl::Status MakeReady(const std::shared_ptr<const Plan>&, const BlockRef&,
+                         const BlockRef&) override {
+    return absl::OkStatus();
   }
   absl::StatusOr<BindingId> Bind(std::shared_ptr<const Plan> plan,
                                  const OperandBlocks& operands) override;
@@ -67,12 +76,6 @@ class CpuDevice final : public Device {
   size_t Poll(std::span<Completion> out) override;
 
  private:
-  struct BindingSlot {
-    uint32_t uses = 0;  // odd: live
-    int launches = 0;   // queued or running
-    bool rebinding = false;
-    std::unique_ptr<CpuBinding> binding;
-  };
   // One launch, from Launch() until its completion was polled.
   struct Job {
     uint32_t binding_slot = 0;
@@ -87,7 +90,6 @@ class CpuDevice final : public Device {
   };
 
   CpuDevice(cpu::InstructionSet set, DeviceLimits limits, std::function<void()> wake);
-  absl::StatusOr<BindingSlot*> FindBinding(BindingId id);
   void Work();
   void Finish(Job& job);
 
@@ -98,8 +100,7 @@ class CpuDevice final : public Device {
 
   std::mutex mutex_;
   std::condition_variable work_;
-  std::vector<BindingSlot> bindings_;    // guarded by mutex_
-  std::vector<uint32_t> free_bindings_;  // guarded by mutex_
+  BindingTable<CpuBinding> bindings_;    // guarded by mutex_
   const std::unique_ptr<Job[]> jobs_;    // a ring: queued jobs, oldest first
   uint64_t first_job_ = 0;               // oldest not finished; guarded by mutex_
   uint64_t last_job_ = 0;                // one past the newest; guarded by mutex_

@@ -99,13 +99,13 @@ TEST_F(CpuDeviceTest, ASealIsTheKernels) {
 TEST_F(CpuDeviceTest, ImportRefusesWhatCouldShrink) {
   UniqueFd plain(::memfd_create("plain", MFD_ALLOW_SEALING));
   ASSERT_EQ(::ftruncate(plain.get(), 4096), 0);
-  EXPECT_TRUE(
-      absl::IsInvalidArgument(device_->Import(UniqueFd(::dup(plain.get())), {}, true).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      device_->Import(UniqueFd(::dup(plain.get())), {}, 4096, true).status()));
   ASSERT_EQ(::fcntl(plain.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
-  EXPECT_TRUE(device_->Import(std::move(plain), {}, true).ok());
+  EXPECT_TRUE(device_->Import(std::move(plain), {}, 4096, true).ok());
   UniqueFd empty(::memfd_create("empty", MFD_ALLOW_SEALING));
   ASSERT_EQ(::fcntl(empty.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
-  EXPECT_TRUE(absl::IsInvalidArgument(device_->Import(std::move(empty), {}, false).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(device_->Import(std::move(empty), {}, 4096, false).status()));
 }
 
 TEST_F(CpuDeviceTest, ADescriptorThatOnlyReadsIsImportedForReadingOnly) {
@@ -114,7 +114,7 @@ TEST_F(CpuDeviceTest, ADescriptorThatOnlyReadsIsImportedForReadingOnly) {
   const std::string path = "/proc/self/fd/" + std::to_string(fd.get());
   const auto import = [&](bool writable) {
     UniqueFd reading(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    return device_->Import(std::move(reading), a.identity, writable);
+    return device_->Import(std::move(reading), a.identity, a.bytes, writable);
   };
   const MemoryUse before = device_->memory_use();
   EXPECT_TRUE(absl::IsFailedPrecondition(import(true).status()));

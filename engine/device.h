@@ -29,6 +29,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 
 #include "engine/plan.h"
@@ -84,12 +85,29 @@ struct MemoryUse {
   int64_t allocations = 0;
 };
 
+// What a device itself holds to execute plans, beside the memory it was asked
+// for, and what it did for it. All zero where launches need none of it.
+struct ExecutionUse {
+  int64_t plans = 0;        // with tables in device memory
+  int64_t table_bytes = 0;  // of device memory, tables and scratch of plans
+  int64_t tensor_maps = 0;  // encoded for live bindings
+  int64_t graphs = 0;       // instantiated, idle ones included
+  int64_t graph_bytes = 0;  // of device memory, as the driver's free memory fell
+  int64_t graph_limit_bytes = 0;
+  int64_t captures = 0;  // since the start: launches captured and graphs instantiated
+  int64_t proofs = 0;    // since the start: replay proofs
+};
+
+// Writes the next bytes into a piece of memory.
+using FillSource = absl::FunctionRef<absl::Status(std::span<std::byte>)>;
+
 class Device {
  public:
   virtual ~Device() = default;
 
   virtual const DeviceLimits& limits() const = 0;
   virtual MemoryUse memory_use() const = 0;
+  virtual ExecutionUse execution_use() const = 0;
   // INTERNAL after a fault that ends the use of the device. Cheap: asked at
   // every step of the executor.
   virtual absl::Status health() const = 0;
@@ -102,16 +120,25 @@ class Device {
   virtual absl::Status Seal(AllocationId id) = 0;
   // A descriptor another process can import; the whole allocation.
   virtual absl::StatusOr<UniqueFd> Export(AllocationId id) = 0;
-  // Maps an exported allocation under the identity it was created with;
-  // `writable` as far as its seals allow.
+  // Maps an exported allocation under the identity and size it was created with
+  // (not every descriptor tells its size); `writable` as far as its seals allow.
   virtual absl::StatusOr<Allocation> Import(UniqueFd fd, const AllocationIdentity& identity,
-                                            bool writable) = 0;
+                                            int64_t bytes, bool writable) = 0;
 
   // Synchronous copies between host memory and an allocation.
   virtual absl::Status Write(AllocationId id, int64_t offset, std::span<const std::byte> data) = 0;
+  // Like Write(), but `source` writes the bytes, in order and in pieces of the
+  // device's choice, where the device takes them from: one copy less. What was
+  // written before `source` failed is unspecified; its error is returned.
+  virtual absl::Status Fill(AllocationId id, int64_t offset, int64_t bytes, FillSource source) = 0;
   virtual absl::Status Read(AllocationId id, int64_t offset, std::span<std::byte> data) const = 0;
   virtual absl::Status Clear(AllocationId id, int64_t offset, int64_t bytes) = 0;
 
+  // Does ahead of time what the first Bind() of a plan does once: its tables, the
+  // proof that replays compute what a direct launch does (DATA_LOSS if not).
+  // `b` and `b_scales` as in OperandBlocks; they are only read.
+  virtual absl::Status MakeReady(const std::shared_ptr<const Plan>& plan, const BlockRef& b,
+                                 const BlockRef& b_scales) = 0;
   virtual absl::StatusOr<BindingId> Bind(std::shared_ptr<const Plan> plan,
                                          const OperandBlocks& operands) = 0;
   // Gives a binding other memory; checks as Bind() does. On error the binding

@@ -267,5 +267,52 @@ TEST_P(DeviceContract, ManyThreadsAllocateWithinTheLimit) {
   EXPECT_EQ(device().memory_use().allocations, 0);
 }
 
+TEST_P(DeviceContract, FillAsksForEveryByteOnceAndInOrder) {
+  constexpr int64_t kBytes = (9 << 20) + 13, kOffset = 3;
+  const Allocation a = Allocate(kBytes + 16);
+  int64_t asked = 0;
+  const absl::Status filled = device().Fill(a.id, kOffset, kBytes, [&](std::span<std::byte> out) {
+    for (std::byte& byte : out) byte = static_cast<std::byte>(asked++ * 31 >> 3);
+    return absl::OkStatus();
+  });
+  ASSERT_TRUE(filled.ok()) << filled;
+  EXPECT_EQ(asked, kBytes);
+  const std::vector<std::byte> data = Read(a.id, 0, kBytes + 16);
+  for (int64_t i = 0; i < kBytes; ++i) {
+    ASSERT_EQ(data[static_cast<size_t>(kOffset + i)], static_cast<std::byte>(i * 31 >> 3)) << i;
+  }
+  for (const int64_t i : {0, 1, 2}) EXPECT_EQ(data[static_cast<size_t>(i)], std::byte{0});
+  for (int64_t i = kOffset + kBytes; i < kBytes + 16; ++i) {
+    EXPECT_EQ(data[static_cast<size_t>(i)], std::byte{0}) << i;
+  }
+}
+
+TEST_P(DeviceContract, FillChecksItsRangeAndReturnsItsSourcesError) {
+  const Allocation a = Allocate(100);
+  int calls = 0;
+  const auto count = [&](std::span<std::byte>) {
+    ++calls;
+    return absl::OkStatus();
+  };
+  for (const auto& [offset, bytes] : {std::pair<int64_t, int64_t>{-1, 1},
+                                      {0, -1},
+                                      {a.bytes, 1},
+                                      {0, a.bytes + 1},
+                                      {1, INT64_MAX}}) {
+    EXPECT_EQ(device().Fill(a.id, offset, bytes, count).code(), Code::kInvalidArgument)
+        << offset << " " << bytes;
+  }
+  EXPECT_EQ(device().Fill(AllocationId::kNone, 0, 1, count).code(), Code::kAborted);
+  ASSERT_TRUE(device().Fill(a.id, a.bytes, 0, count).ok());
+  EXPECT_EQ(calls, 0);
+  const absl::Status failed = device().Fill(
+      a.id, 0, 50, [](std::span<std::byte>) { return absl::DataLossError("no such luck"); });
+  EXPECT_EQ(failed, absl::DataLossError("no such luck"));
+  ASSERT_TRUE(device().Seal(a.id).ok()) << "nothing writes it any more";
+  EXPECT_EQ(device().Fill(a.id, 0, 1, count).code(), Code::kFailedPrecondition);
+  EXPECT_EQ(calls, 0);
+  EXPECT_TRUE(device().Free(a.id).ok());
+}
+
 }  // namespace
 }  // namespace tetrad

@@ -84,7 +84,7 @@ TEST_P(DeviceContract, ExportedMemoryIsTheSameMemory) {
   ASSERT_TRUE(WriteByte(a.id, 3, 0x33).ok());
   auto fd = device().Export(a.id);
   ASSERT_TRUE(fd.ok()) << fd.status();
-  const auto twin = device().Import(*std::move(fd), a.identity, /*writable=*/true);
+  const auto twin = device().Import(*std::move(fd), a.identity, a.bytes, /*writable=*/true);
   ASSERT_TRUE(twin.ok()) << twin.status();
   EXPECT_NE(twin->id, a.id);
   EXPECT_TRUE(twin->identity == a.identity);
@@ -109,7 +109,7 @@ TEST_P(DeviceContract, AnotherDeviceImportsWhatIsExported) {
   ASSERT_TRUE(WriteByte(a.id, 0, 0x42).ok());
   UniqueFd fd = *device().Export(a.id);
   const auto other = *GetParam().make({}, [] {});
-  const auto twin = other->Import(std::move(fd), a.identity, /*writable=*/true);
+  const auto twin = other->Import(std::move(fd), a.identity, a.bytes, /*writable=*/true);
   ASSERT_TRUE(twin.ok()) << twin.status();
   device_.reset();  // the exporter is gone, its memory is not
   std::byte byte{};
@@ -125,9 +125,10 @@ TEST_P(DeviceContract, ASealHoldsForLaterMappings) {
   UniqueFd after = *device().Export(a.id);
   for (UniqueFd* fd : {&before, &after}) {
     UniqueFd copy(::fcntl(fd->get(), F_DUPFD_CLOEXEC, 0));
-    EXPECT_EQ(device().Import(std::move(copy), a.identity, /*writable=*/true).status().code(),
-              Code::kFailedPrecondition);
-    const auto reader = device().Import(std::move(*fd), a.identity, /*writable=*/false);
+    EXPECT_EQ(
+        device().Import(std::move(copy), a.identity, a.bytes, /*writable=*/true).status().code(),
+        Code::kFailedPrecondition);
+    const auto reader = device().Import(std::move(*fd), a.identity, a.bytes, /*writable=*/false);
     ASSERT_TRUE(reader.ok()) << reader.status();
     EXPECT_EQ(Read(reader->id, 9, 1)[0], std::byte{0x77});
     EXPECT_EQ(WriteByte(reader->id, 9, 1).code(), Code::kFailedPrecondition);
@@ -140,12 +141,12 @@ TEST_P(DeviceContract, ASealHoldsForLaterMappings) {
 
 TEST_P(DeviceContract, EveryMappingCanBeSealed) {
   const Allocation a = Allocate(1);
-  const Allocation writer = *device().Import(*device().Export(a.id), a.identity, true);
-  const Allocation reader = *device().Import(*device().Export(a.id), a.identity, false);
+  const Allocation writer = *device().Import(*device().Export(a.id), a.identity, a.bytes, true);
+  const Allocation reader = *device().Import(*device().Export(a.id), a.identity, a.bytes, false);
   EXPECT_EQ(WriteByte(reader.id, 0, 1).code(), Code::kFailedPrecondition);
   // From a mapping that could not write anyway, and then from those that can.
   ASSERT_TRUE(device().Seal(reader.id).ok());
-  EXPECT_EQ(device().Import(*device().Export(a.id), a.identity, true).status().code(),
+  EXPECT_EQ(device().Import(*device().Export(a.id), a.identity, a.bytes, true).status().code(),
             Code::kFailedPrecondition);
   for (const AllocationId id : {a.id, writer.id}) {
     const absl::Status status = device().Seal(id);
@@ -160,18 +161,33 @@ TEST_P(DeviceContract, ARefusedImportLeavesNothing) {
   const Allocation a = Allocate(2 * granule);
   UniqueFd fd = *device().Export(a.id);
   const int number = fd.get();
-  const absl::Status refused = device().Import(std::move(fd), a.identity, false).status();
+  const absl::Status refused = device().Import(std::move(fd), a.identity, a.bytes, false).status();
   EXPECT_EQ(refused.code(), Code::kResourceExhausted) << "imported memory counts";
   EXPECT_THAT(Text(refused), HasSubstr(absl::StrCat(2 * granule, " bytes wanted")));
   EXPECT_LT(::fcntl(number, F_GETFD), 0) << "the descriptor was given away and is closed";
-  EXPECT_EQ(device().Import(UniqueFd(), a.identity, false).status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(device()
-                .Import(UniqueFd(::open("/dev/null", O_RDWR | O_CLOEXEC)), a.identity, false)
-                .status()
-                .code(),
+  EXPECT_EQ(device().Import(UniqueFd(), a.identity, a.bytes, false).status().code(),
             Code::kInvalidArgument);
+  EXPECT_EQ(
+      device()
+          .Import(UniqueFd(::open("/dev/null", O_RDWR | O_CLOEXEC)), a.identity, a.bytes, false)
+          .status()
+          .code(),
+      Code::kInvalidArgument);
   EXPECT_EQ(device().memory_use().allocations, 1);
   EXPECT_EQ(device().memory_use().allocated_bytes, a.bytes);
+}
+
+// A descriptor need not tell its size, so what is said of it is checked.
+TEST_P(DeviceContract, AnImportOfAnotherSizeIsRefused) {
+  const int64_t granule = Granule();
+  const Allocation a = Allocate(2 * granule);
+  for (const int64_t bytes : {int64_t{0}, int64_t{-1}, granule - 1, a.bytes + granule, INT64_MIN}) {
+    EXPECT_EQ(device().Import(*device().Export(a.id), a.identity, bytes, true).status().code(),
+              Code::kInvalidArgument)
+        << bytes;
+  }
+  EXPECT_EQ(device().memory_use().allocated_bytes, a.bytes);
+  EXPECT_EQ(device().memory_use().allocations, 1);
 }
 
 TEST_P(DeviceContract, ImportedMemoryIsBound) {
@@ -180,7 +196,9 @@ TEST_P(DeviceContract, ImportedMemoryIsBound) {
   for (const DeviceSample::NamedOperand& operand : sample.operands()) {
     BlockRef& block = blocks.*operand.block;
     UniqueFd fd = *device().Export(block.allocation);
-    block.allocation = device().Import(std::move(fd), {}, operand.block == &OperandBlocks::c)->id;
+    const int64_t bytes = sample.allocation(block.allocation).bytes;
+    block.allocation =
+        device().Import(std::move(fd), {}, bytes, operand.block == &OperandBlocks::c)->id;
   }
   const BindingId binding = *device().Bind(sample.plan(), blocks);
   EXPECT_EQ(RunOnce(binding).code, Code::kOk);

@@ -96,7 +96,12 @@ BlockRef DeviceSample::Place(int64_t bytes) {
   if (bytes == 0) return {};
   const auto allocation = device_.Allocate(bytes);
   TETRAD_CHECK(allocation.ok());
+  allocations_.push_back(*allocation);
   return {allocation->id, 0, bytes};
+}
+
+const Allocation& DeviceSample::allocation(AllocationId id) const {
+  return *std::ranges::find(allocations_, id, &Allocation::id);
 }
 
 void DeviceSample::Put(const BlockRef& block, int64_t offset, const void* data, int64_t bytes) {

@@ -45,6 +45,8 @@ class DeviceSample {
   // The operands on the host; the judgement fills their C.
   std::span<const GroupProblem> groups() const { return operands_.groups(); }
   const DeviceMProblem& stack() const { return operands_.stack(); }
+  // The operand's allocation, as it came from the device.
+  const Allocation& allocation(AllocationId id) const;
   // The operands that the signature has.
   std::vector<NamedOperand> operands() const;
 
@@ -71,6 +73,7 @@ class DeviceSample {
   Operands operands_;
   std::shared_ptr<const Plan> plan_;
   OperandBlocks blocks_;
+  std::vector<Allocation> allocations_;
   int64_t output_bytes_ = 0;  // of the allocation of C
 };
 

@@ -50,16 +50,22 @@ class ScriptedDevice final : public Device {
 
   // The executor uses nothing else of a device.
   MemoryUse memory_use() const override { return {}; }
+  ExecutionUse execution_use() const override { return {}; }
+  absl::Status MakeReady(const std::shared_ptr<const Plan>&, const BlockRef&,
+                         const BlockRef&) override {
+    return Unused();
+  }
   absl::StatusOr<Allocation> Allocate(int64_t) override { return Unused(); }
   absl::Status Free(AllocationId) override { return Unused(); }
   absl::Status Seal(AllocationId) override { return Unused(); }
   absl::StatusOr<UniqueFd> Export(AllocationId) override { return Unused(); }
-  absl::StatusOr<Allocation> Import(UniqueFd, const AllocationIdentity&, bool) override {
+  absl::StatusOr<Allocation> Import(UniqueFd, const AllocationIdentity&, int64_t, bool) override {
     return Unused();
   }
   absl::Status Write(AllocationId, int64_t, std::span<const std::byte>) override {
     return Unused();
   }
+  absl::Status Fill(AllocationId, int64_t, int64_t, FillSource) override { return Unused(); }
   absl::Status Read(AllocationId, int64_t, std::span<std::byte>) const override { return Unused(); }
   absl::Status Clear(AllocationId, int64_t, int64_t) override { return Unused(); }
   absl::StatusOr<BindingId> Bind(std::shared_ptr<const Plan>, const OperandBlocks&) override {

@@ -13,8 +13,8 @@ namespace tetrad {
 
 std::string_view Name(Call call) {
   static constexpr std::array<std::string_view, kCalls> kNames = {
-      "Allocate", "Free",  "Seal", "Export", "Import", "Write",
-      "Read",     "Clear", "Bind", "Rebind", "Unbind", "Launch"};
+      "Allocate", "Free",      "Seal", "Export", "Import", "Write", "Read",
+      "Clear",    "MakeReady", "Bind", "Rebind", "Unbind", "Launch"};
   return kNames[static_cast<size_t>(call)];
 }
 
@@ -161,14 +161,25 @@ absl::StatusOr<UniqueFd> FaultyDevice::Export(AllocationId id) {
 }
 
 absl::StatusOr<Allocation> FaultyDevice::Import(UniqueFd fd, const AllocationIdentity& identity,
-                                                bool writable) {
+                                                int64_t bytes, bool writable) {
   TETRAD_RETURN_IF_ERROR(Enter(Call::kImport));
-  return device_->Import(std::move(fd), identity, writable);
+  return device_->Import(std::move(fd), identity, bytes, writable);
 }
 
 absl::Status FaultyDevice::Write(AllocationId id, int64_t offset, std::span<const std::byte> data) {
   TETRAD_RETURN_IF_ERROR(Enter(Call::kWrite));
   return device_->Write(id, offset, data);
+}
+
+absl::Status FaultyDevice::Fill(AllocationId id, int64_t offset, int64_t bytes, FillSource source) {
+  TETRAD_RETURN_IF_ERROR(Enter(Call::kWrite));
+  return device_->Fill(id, offset, bytes, source);
+}
+
+absl::Status FaultyDevice::MakeReady(const std::shared_ptr<const Plan>& plan, const BlockRef& b,
+                                     const BlockRef& b_scales) {
+  TETRAD_RETURN_IF_ERROR(Enter(Call::kMakeReady));
+  return device_->MakeReady(plan, b, b_scales);
 }
 
 absl::Status FaultyDevice::Read(AllocationId id, int64_t offset, std::span<std::byte> data) const {

@@ -42,15 +42,16 @@ enum class Call : uint8_t {
   kSeal,
   kExport,
   kImport,
-  kWrite,
+  kWrite,  // Fill() too
   kRead,
   kClear,
+  kMakeReady,
   kBind,
   kRebind,
   kUnbind,
   kLaunch,
 };
-inline constexpr size_t kCalls = 12;
+inline constexpr size_t kCalls = 13;
 std::string_view Name(Call call);
 
 class FaultyDevice final : public Device {
@@ -98,16 +99,20 @@ class FaultyDevice final : public Device {
 
   const DeviceLimits& limits() const override { return device_->limits(); }
   MemoryUse memory_use() const override { return device_->memory_use(); }
+  ExecutionUse execution_use() const override { return device_->execution_use(); }
   absl::Status health() const override;
   absl::StatusOr<Allocation> Allocate(int64_t bytes) override;
   absl::Status Free(AllocationId id) override;
   absl::Status Seal(AllocationId id) override;
   absl::StatusOr<UniqueFd> Export(AllocationId id) override;
-  absl::StatusOr<Allocation> Import(UniqueFd fd, const AllocationIdentity& identity,
+  absl::StatusOr<Allocation> Import(UniqueFd fd, const AllocationIdentity& identity, int64_t bytes,
                                     bool writable) override;
   absl::Status Write(AllocationId id, int64_t offset, std::span<const std::byte> data) override;
+  absl::Status Fill(AllocationId id, int64_t offset, int64_t bytes, FillSource source) override;
   absl::Status Read(AllocationId id, int64_t offset, std::span<std::byte> data) const override;
   absl::Status Clear(AllocationId id, int64_t offset, int64_t bytes) override;
+  absl::Status MakeReady(const std::shared_ptr<const Plan>& plan, const BlockRef& b,
+                         const BlockRef& b_scales) override;
   absl::StatusOr<BindingId> Bind(std::shared_ptr<const Plan> plan,
                                  const OperandBlocks& operands) override;
   absl::Status Rebind(BindingId id, const OperandBlocks& operands) override;

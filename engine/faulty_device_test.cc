@@ -93,7 +93,9 @@ TEST_F(FaultyDeviceTest, AnyCallFailsAtItsNthTimeWithAnyStatus) {
       {Call::kSeal, [&] { return device_->Seal(device_->Allocate(64)->id); }},
       {Call::kExport, [&] { return device_->Export(memory.id).status(); }},
       {Call::kImport,
-       [&] { return device_->Import(*device_->Export(memory.id), {}, true).status(); }},
+       [&] {
+         return device_->Import(*device_->Export(memory.id), {}, memory.bytes, true).status();
+       }},
       {Call::kWrite,
        [&] {
          return device_->Write(memory.id, 0, {&byte, 1});
@@ -103,6 +105,11 @@ TEST_F(FaultyDeviceTest, AnyCallFailsAtItsNthTimeWithAnyStatus) {
          return device_->Read(memory.id, 0, {&byte, 1});
        }},
       {Call::kClear, [&] { return device_->Clear(memory.id, 0, 1); }},
+      {Call::kMakeReady,
+       [&] {
+         const OperandBlocks& blocks = sample_.blocks();
+         return device_->MakeReady(sample_.plan(), blocks.b, blocks.b_scales);
+       }},
       {Call::kBind, [&] { return device_->Bind(sample_.plan(), sample_.blocks()).status(); }},
       {Call::kRebind, [&] { return device_->Rebind(binding_, sample_.blocks()); }},
       {Call::kUnbind,
@@ -140,7 +147,7 @@ TEST_F(FaultyDeviceTest, ACallThatFailsDoesNotReachTheDevice) {
   UniqueFd fd = *device_->Export(sample_.blocks().a.allocation);
   const int number = fd.get();
   device_->FailNth(Call::kImport, 1, absl::InternalError("injected"));
-  EXPECT_FALSE(device_->Import(std::move(fd), {}, false).ok());
+  EXPECT_FALSE(device_->Import(std::move(fd), {}, 4096, false).ok());
   EXPECT_LT(::fcntl(number, F_GETFD), 0) << "the descriptor was given away all the same";
 
   device_->FailNth(Call::kFree, 1, absl::InternalError("injected"));

@@ -143,7 +143,12 @@ absl::StatusOr<UniqueFd> SimulatedDevice::Export(AllocationId) {
   return absl::UnimplementedError("not simulated");
 }
 
-absl::StatusOr<Allocation> SimulatedDevice::Import(UniqueFd, const AllocationIdentity&, bool) {
+absl::StatusOr<Allocation> SimulatedDevice::Import(UniqueFd, const AllocationIdentity&, int64_t,
+                                                   bool) {
+  return absl::UnimplementedError("not simulated");
+}
+
+absl::Status SimulatedDevice::Fill(AllocationId, int64_t, int64_t, FillSource) {
   return absl::UnimplementedError("not simulated");
 }
 

@@ -68,15 +68,21 @@ class SimulatedDevice final : public Device {
 
   const DeviceLimits& limits() const override { return limits_; }
   MemoryUse memory_use() const override;
+  ExecutionUse execution_use() const override { return {}; }
   absl::Status health() const override { return health_; }
   absl::StatusOr<Allocation> Allocate(int64_t bytes) override;
   absl::Status Free(AllocationId id) override;
   absl::Status Seal(AllocationId id) override;
   absl::StatusOr<UniqueFd> Export(AllocationId) override;
-  absl::StatusOr<Allocation> Import(UniqueFd, const AllocationIdentity&, bool) override;
+  absl::StatusOr<Allocation> Import(UniqueFd, const AllocationIdentity&, int64_t, bool) override;
   absl::Status Write(AllocationId id, int64_t offset, std::span<const std::byte> data) override;
+  absl::Status Fill(AllocationId, int64_t, int64_t, FillSource) override;
   absl::Status Read(AllocationId id, int64_t offset, std::span<std::byte> data) const override;
   absl::Status Clear(AllocationId id, int64_t offset, int64_t bytes) override;
+  absl::Status MakeReady(const std::shared_ptr<const Plan>&, const BlockRef&,
+                         const BlockRef&) override {
+    return health_;
+  }
   absl::StatusOr<BindingId> Bind(std::shared_ptr<const Plan> plan,
                                  const OperandBlocks& operands) override;
   absl::Status Rebind(BindingId id, const OperandBlocks& operands) override;

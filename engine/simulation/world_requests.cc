@@ -41,6 +41,11 @@ void World::Prepare() {
   if (want == absl::StatusCode::kOk && live >= engine_->options().max_plan_handles) {
     want = absl::StatusCode::kResourceExhausted;
   }
+  // Before a handle is made, the device makes the plan ready.
+  if (device_->lost() &&
+      (want == absl::StatusCode::kOk || want == absl::StatusCode::kResourceExhausted)) {
+    want = absl::StatusCode::kUnavailable;
+  }
   const auto prepared =
       engine_->Prepare(Client(client), request, lease ? leases_[*lease].name : std::string());
   const absl::StatusCode got = prepared.status().code();
