@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <iterator>
 
+#include "bench/bars/capture_figures.h"
 #include "bench/bars/correctness_figures.h"
 #include "bench/bars/figure.h"
 #include "bench/bars/rpc_figures.h"
+#ifdef TETRAD_BARS_CUDA
+#include "bench/bars/cuda_figures.h"
+#endif
 
 namespace tetrad::bars {
 namespace {
@@ -16,9 +20,12 @@ struct Entry {
 };
 
 constexpr Entry kFigures[] = {
-    {"main.contest.bit_equal", ContestBitEqual},
-    {"main.random.ok", RandomOk},
-    {"main.rpc.unary_ratio", RpcUnaryRatio},
+    {"main.contest.bit_equal", ContestBitEqual}, {"main.random.ok", RandomOk},
+    {"main.captures_per_1000", CapturesPer1000}, {"main.rpc.unary_ratio", RpcUnaryRatio},
+#ifdef TETRAD_BARS_CUDA
+    {"main.replay.different", ReplayDifferent},  {"main.replay.memory_growth", ReplayMemoryGrowth},
+    {"main.replay.ratio", ReplayRatio},          {"main.portable.S1", PortableS1},
+#endif
 };
 
 }  // namespace
