@@ -5,7 +5,7 @@
 #include <utility>
 
 #ifdef TETRAD_BARS_CUDA
-#include "bench/bars/open_cuda.h"
+#include "bench/bars/cuda/open_device.h"
 #endif
 #include "engine/cpu_device.h"
 #include "engine/support/status_macros.h"

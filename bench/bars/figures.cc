@@ -8,7 +8,7 @@
 #include "bench/bars/figure.h"
 #include "bench/bars/rpc_figures.h"
 #ifdef TETRAD_BARS_CUDA
-#include "bench/bars/cuda_figures.h"
+#include "bench/bars/cuda/figures.h"
 #endif
 
 namespace tetrad::bars {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The Tetrad Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/bars/open_cuda.h"
+#include "bench/bars/cuda/open_device.h"
 
 #include <utility>
 

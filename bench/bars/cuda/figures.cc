@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The Tetrad Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/bars/cuda_figures.h"
+#include "bench/bars/cuda/figures.h"
 
 #include <algorithm>
 #include <atomic>
@@ -11,7 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
-#include "bench/bars/open_cuda.h"
+#include "bench/bars/cuda/open_device.h"
 #include "bench/bars/paired_ratio.h"
 #include "bench/bars/placed_problem.h"
 #include "engine/cuda/errors.h"
