@@ -1,0 +1,357 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// How fast weights are registered from a checkpoint, beside a plain copy of the
+// same bytes to the same device in the same run, and what that costs in memory
+// of the host.
+//
+//   register_bench [DEVICE [GIB [NAMES [THREADS [N K]]]]]   cpu 4 16 0 4096 4096
+//
+// One safetensors file of GIB gibibytes of experts [N, K], random codes and
+// scales, is made in memory-backed storage (/dev/shm) and registered under NAMES
+// names by THREADS threads (0: as many as the daemon would take). As many names
+// as the device has room for are held at a time, then the oldest is dropped,
+// outside the time measured. Bytes of the last name are read back and compared.
+//
+// The copy: from memory of the host to the device, as fast as it goes; what that
+// means for a device says DeviceUnderTest. One JSON line: GB/s of registering
+// (the median over the names with the slowest and fastest, and over all of the
+// time) and of the copy, their ratio, and how the resident memory grew meanwhile
+// beyond what it was with the file and the device there: all of it at its peak
+// (on the CPU that has the weights in it), and the anonymous part.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+
+#include "engine/checkpoint_load.h"
+#include "engine/cpu_device.h"
+#include "engine/engine.h"
+#include "engine/machine_limits.h"
+#include "engine/steady_clock.h"
+#include "engine/support/status_macros.h"
+#include "engine/support/unique_fd.h"
+#include "kernels/nvfp4.h"
+#include "kernels/random.h"
+
+namespace tetrad {
+namespace {
+
+constexpr size_t kBlockBytes = size_t{16} << 20;  // of writing and of copying
+constexpr int64_t kSampleBytes = 4096;            // of a comparison
+
+struct Arguments {
+  std::string device = "cpu";
+  double gib = 4;
+  int names = 16, threads = 0;
+  int32_t n = 4096, k = 4096;
+};
+
+// A folder in memory-backed storage with one checkpoint.
+class CheckpointFolder {
+ public:
+  explicit CheckpointFolder(const Arguments& arguments) {
+    code_bytes_ = CodeBytes(arguments.n, arguments.k);
+    scale_bytes_ = ScalePlaneBytes(ScaleLayout::kLinear, arguments.n, arguments.k);
+    const double wanted = arguments.gib * double{1 << 30};
+    experts_ = std::max<int64_t>(
+        1, static_cast<int64_t>(wanted / static_cast<double>(code_bytes_ + scale_bytes_)));
+    std::string path = "/dev/shm/tetrad_register_bench_XXXXXX";
+    TETRAD_CHECK(::mkdtemp(path.data()) != nullptr);
+    path_ = path;
+    const std::string header = Header(arguments.n, arguments.k);
+    data_begin_ = 8 + header.size();
+    fd_ = UniqueFd(::open((path + "/model.safetensors").c_str(), O_RDWR | O_CREAT | O_EXCL, 0600));
+    TETRAD_CHECK(fd_);
+    std::string start(8, '\0');
+    const uint64_t header_bytes = header.size();
+    std::memcpy(start.data(), &header_bytes, 8);
+    Append(start + header);
+    WriteData();
+  }
+  ~CheckpointFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  CheckpointFolder(const CheckpointFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  int64_t experts() const { return experts_; }
+  int64_t bytes() const { return experts_ * (code_bytes_ + scale_bytes_); }
+  int64_t operand_bytes(WeightsOperand operand) const {
+    return experts_ * (operand == WeightsOperand::kCodes ? code_bytes_ : scale_bytes_);
+  }
+  // Bytes of an operand, concatenated over the experts, within one of them.
+  void Read(WeightsOperand operand, int64_t offset, std::span<std::byte> out) const {
+    const bool codes = operand == WeightsOperand::kCodes;
+    const int64_t plane = codes ? code_bytes_ : scale_bytes_;
+    const int64_t at = static_cast<int64_t>(data_begin_) +
+                       offset / plane * (code_bytes_ + scale_bytes_) + (codes ? 0 : code_bytes_) +
+                       offset % plane;
+    TETRAD_CHECK(::pread(fd_.get(), out.data(), out.size(), at) ==
+                 static_cast<ssize_t>(out.size()));
+  }
+  int64_t Within(WeightsOperand operand, int64_t offset, int64_t most) const {
+    const int64_t plane = operand == WeightsOperand::kCodes ? code_bytes_ : scale_bytes_;
+    return std::min(most, plane - offset % plane);
+  }
+
+ private:
+  std::string Header(int32_t n, int32_t k) const {
+    std::string json = "{";
+    int64_t at = 0;
+    const auto add = [&](const std::string& name, const char* type, const std::string& shape,
+                         int64_t bytes) {
+      absl::StrAppend(&json, json.size() > 1 ? "," : "", "\"", name, "\":{\"dtype\":\"", type,
+                      "\",\"shape\":[", shape, "],\"data_offsets\":[", at, ",", at + bytes, "]}");
+      at += bytes;
+    };
+    for (int64_t e = 0; e < experts_; ++e) {
+      add(absl::StrCat("e.", e, ".weight"), "U8", absl::StrCat(n, ",", k / 2), code_bytes_);
+      add(absl::StrCat("e.", e, ".weight_scale"), "F8_E4M3", absl::StrCat(n, ",", k / kScaleBlock),
+          scale_bytes_);
+    }
+    for (int64_t e = 0; e < experts_; ++e)
+      add(absl::StrCat("e.", e, ".weight_scale_2"), "F32", "", 4);
+    return json + "}";
+  }
+
+  void Append(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t wrote = ::write(fd_.get(), bytes.data(), bytes.size());
+      TETRAD_CHECK(wrote > 0);
+      bytes.remove_prefix(static_cast<size_t>(wrote));
+    }
+  }
+
+  // Codes and scales are all legal as scales (below 0x7F): one generator does.
+  void WriteData() {
+    Random random(1);
+    std::string block(kBlockBytes, '\0');
+    for (int64_t left = bytes(); left > 0;) {
+      for (size_t i = 0; i < block.size(); i += 8) {
+        const uint64_t word = random.Next() & 0x7E7E7E7E7E7E7E7Eu;
+        std::memcpy(block.data() + i, &word, 8);
+      }
+      const int64_t bytes = std::min<int64_t>(left, static_cast<int64_t>(block.size()));
+      Append(std::string_view(block).substr(0, static_cast<size_t>(bytes)));
+      left -= bytes;
+    }
+    const float factor = 0x1p-8f;
+    std::string factors;
+    for (int64_t e = 0; e < experts_; ++e) {
+      factors.append(reinterpret_cast<const char*>(&factor), sizeof(factor));
+    }
+    Append(factors);
+  }
+
+  std::string path_;
+  UniqueFd fd_;
+  int64_t experts_ = 0, code_bytes_ = 0, scale_bytes_ = 0;
+  size_t data_begin_ = 0;
+};
+
+// A kind of device: how one is made, and what a plain copy to it is.
+struct DeviceUnderTest {
+  std::function<absl::StatusOr<std::unique_ptr<Device>>(std::function<void()> wake)> make;
+  const char* copy;  // says what is copied how
+  // Copies so many bytes to an allocation of them, and returns the seconds it took.
+  std::function<double(Device&, int64_t bytes, int threads)> copy_seconds;
+};
+
+double Seconds(Instant began) { return 1e-9 * static_cast<double>(SteadyNow() - began); }
+
+// Each thread copies blocks of its own, from memory that is there, over and over.
+double CopyByProcessor(Device& device, int64_t bytes, int threads) {
+  const auto memory = device.Allocate(bytes);
+  TETRAD_CHECK(memory.ok());
+  const std::vector<std::byte> from(kBlockBytes, std::byte{1});
+  const auto copy = [&](int64_t first) {
+    const int64_t step = static_cast<int64_t>(kBlockBytes);
+    for (int64_t at = first * step; at < bytes; at += threads * step) {
+      const auto piece = std::span(from).first(static_cast<size_t>(std::min(step, bytes - at)));
+      TETRAD_CHECK(device.Write(memory->id, at, piece).ok());
+    }
+  };
+  const Instant began = SteadyNow();
+  {
+    std::vector<std::jthread> team;
+    for (int t = 1; t < threads; ++t) team.emplace_back(copy, t);
+    copy(0);
+  }
+  const double seconds = Seconds(began);
+  TETRAD_CHECK(device.Free(memory->id).ok());
+  return seconds;
+}
+
+// Nothing if this build has no such device.
+std::optional<DeviceUnderTest> FindDevice(const std::string& name) {
+  if (name == "cpu") {
+    return DeviceUnderTest{
+        .make = [](std::function<void()> wake) -> absl::StatusOr<std::unique_ptr<Device>> {
+          return CpuDevice::Create({.measure_rates = false}, std::move(wake));
+        },
+        .copy = "memcpy by the same threads",
+        .copy_seconds = &CopyByProcessor};
+  }
+  return std::nullopt;
+}
+
+int64_t StatusBytes(const char* field) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(field)) return std::atoll(line.c_str() + std::strlen(field) + 1) * 1024;
+  }
+  return 0;
+}
+
+void ForgetPeak() {
+  const UniqueFd fd(::open("/proc/self/clear_refs", O_WRONLY));
+  TETRAD_CHECK(fd && ::write(fd.get(), "5", 1) == 1);
+}
+
+bool Same(const CheckpointFolder& folder, const Device& device, const WeightsVersion& weights) {
+  Random random(2);
+  std::byte want[kSampleBytes], got[kSampleBytes];
+  for (const WeightsOperand operand : {WeightsOperand::kCodes, WeightsOperand::kScales}) {
+    const BlockRef block = operand == WeightsOperand::kCodes ? weights.codes() : weights.scales();
+    if (block.bytes != folder.operand_bytes(operand)) return false;
+    for (int sample = 0; sample < 4096; ++sample) {
+      const int64_t at = static_cast<int64_t>(random.Next() % static_cast<uint64_t>(block.bytes));
+      const auto bytes = static_cast<size_t>(folder.Within(operand, at, kSampleBytes));
+      folder.Read(operand, at, std::span(want, bytes));
+      if (!device.Read(block.allocation, block.offset + at, std::span(got, bytes)).ok() ||
+          std::memcmp(want, got, bytes) != 0) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+int Main(const Arguments& arguments) {
+  const std::optional<DeviceUnderTest> kind = FindDevice(arguments.device);
+  if (!kind.has_value()) {
+    std::fprintf(stderr, "register_bench: this build has no device '%s'\n",
+                 arguments.device.c_str());
+    return 2;
+  }
+  const CheckpointFolder folder(arguments);
+  const int threads =
+      arguments.threads > 0 ? arguments.threads : DefaultLoadThreads(ReadMachineLimits().threads);
+  Device* device = nullptr;
+  const auto engine = Engine::Create(
+      [&](std::function<void()> wake) -> absl::StatusOr<std::unique_ptr<Device>> {
+        auto made = kind->make(std::move(wake));
+        if (made.ok()) device = made->get();
+        return made;
+      },
+      {});
+  if (!engine.ok()) {
+    std::fprintf(stderr, "register_bench: %s\n", engine.status().ToString().c_str());
+    return 1;
+  }
+  const double gigabytes = 1e-9 * static_cast<double>(folder.bytes());
+  std::vector<double> copy_rates;
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    copy_rates.push_back(gigabytes / kind->copy_seconds(*device, folder.bytes(), threads));
+  }
+  std::ranges::sort(copy_rates);
+
+  WeightsRegistry& registry = (*engine)->weights();
+  const absl::StatusOr<Root> root = Root::Open(folder.path());
+  TETRAD_CHECK(root.ok());
+  // As the daemon has them: there before a load, and waiting between loads.
+  std::vector<std::jthread> helpers;
+  const LoadTeam team{threads - 1, [&](absl::AnyInvocable<void()>&& job) {
+                        helpers.emplace_back(std::move(job));
+                        return true;
+                      }};
+  const int64_t anonymous_before = StatusBytes("RssAnon");
+  const int64_t resident_before = StatusBytes("VmRSS");
+  ForgetPeak();
+  int64_t anonymous_peak = 0;
+  std::vector<double> rates;
+  double total_seconds = 0;
+  std::deque<std::string> held;
+  size_t most_held = 0;
+  for (int i = 0; i < arguments.names; ++i) {
+    const MemoryUse use = device->memory_use();
+    if (!held.empty() && use.limit_bytes - use.allocated_bytes < folder.bytes() + (64 << 20)) {
+      TETRAD_CHECK(registry.Drop(held.front()).ok());
+      held.pop_front();
+    }
+    while ((*engine)->Stats().reclaimable > 0) std::this_thread::yield();
+    const std::string name = absl::StrCat("w", i);
+    Instant sampled = 0;
+    const Instant began = SteadyNow();
+    const auto loaded = LoadCheckpoint(*root, {.directory = "", .pattern = "e.{expert}"}, name,
+                                       registry, team, [&](int64_t, int64_t) {
+                                         if (SteadyNow() - sampled > 50'000'000) {
+                                           anonymous_peak =
+                                               std::max(anonymous_peak, StatusBytes("RssAnon"));
+                                           sampled = SteadyNow();
+                                         }
+                                         return true;
+                                       });
+    const double seconds = Seconds(began);
+    helpers.clear();
+    if (!loaded.ok()) {
+      std::fprintf(stderr, "register_bench: %s\n", loaded.status().ToString().c_str());
+      return 1;
+    }
+    total_seconds += seconds;
+    rates.push_back(gigabytes / seconds);
+    held.push_back(name);
+    most_held = std::max(most_held, held.size());
+  }
+  const int64_t resident_peak = StatusBytes("VmHWM");
+  const bool same = Same(folder, *device, **registry.Resolve(held.back()));
+  std::ranges::sort(rates);
+  const double all = gigabytes * arguments.names / total_seconds;
+  const double copy = copy_rates[copy_rates.size() / 2];
+  std::printf(
+      "{\"device_kind\": \"%s\", \"file_bytes\": %lld, \"experts\": %lld, \"n\": %d, \"k\": %d, "
+      "\"names\": %d, \"names_held\": %zu, \"threads\": %d, \"gb_s\": %.3f, \"slowest_gb_s\": "
+      "%.3f, "
+      "\"fastest_gb_s\": %.3f, \"all_gb_s\": %.3f, \"copy\": \"%s\", \"copy_gb_s\": %.3f, "
+      "\"ratio\": %.3f, \"anonymous_growth_bytes\": %lld, \"resident_growth_bytes\": %lld, "
+      "\"correct\": %s}\n",
+      arguments.device.c_str(), static_cast<long long>(folder.bytes()),
+      static_cast<long long>(folder.experts()), arguments.n, arguments.k, arguments.names,
+      most_held, threads, rates[rates.size() / 2], rates.front(), rates.back(), all, kind->copy,
+      copy, all / copy, static_cast<long long>(anonymous_peak - anonymous_before),
+      static_cast<long long>(resident_peak - resident_before), same ? "true" : "false");
+  return same ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace tetrad
+
+int main(int argc, char** argv) {
+  tetrad::Arguments arguments;
+  if (argc > 1) arguments.device = argv[1];
+  if (argc > 2) arguments.gib = std::atof(argv[2]);
+  if (argc > 3) arguments.names = std::max(1, std::atoi(argv[3]));
+  if (argc > 4) arguments.threads = std::atoi(argv[4]);
+  if (argc > 6) {
+    arguments.n = std::atoi(argv[5]);
+    arguments.k = std::atoi(argv[6]);
+  }
+  return tetrad::Main(arguments);
+}
