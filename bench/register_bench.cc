@@ -34,7 +34,8 @@
 #include <vector>
 
 #include <fcntl.h>
-#include <sys/mman.h>
+#include <malloc.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
@@ -174,6 +175,12 @@ struct DeviceUnderTest {
   std::function<double(Device&, int64_t bytes, int threads)> copy_seconds;
 };
 
+double ProcessorSeconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
 double Seconds(Instant began) { return 1e-9 * static_cast<double>(SteadyNow() - began); }
 
 // Each thread copies blocks of its own, from memory that is there, over and over.
@@ -282,12 +289,13 @@ int Main(const Arguments& arguments) {
                         helpers.emplace_back(std::move(job));
                         return true;
                       }};
+  ::malloc_trim(0);  // what was used until now would hide what a load takes
   const int64_t anonymous_before = StatusBytes("RssAnon");
   const int64_t resident_before = StatusBytes("VmRSS");
   ForgetPeak();
   int64_t anonymous_peak = 0;
   std::vector<double> rates;
-  double total_seconds = 0;
+  double total_seconds = 0, processor_seconds = 0;
   std::deque<std::string> held;
   size_t most_held = 0;
   for (int i = 0; i < arguments.names; ++i) {
@@ -299,6 +307,7 @@ int Main(const Arguments& arguments) {
     while ((*engine)->Stats().reclaimable > 0) std::this_thread::yield();
     const std::string name = absl::StrCat("w", i);
     Instant sampled = 0;
+    const double processor_before = ProcessorSeconds();
     const Instant began = SteadyNow();
     const auto loaded = LoadCheckpoint(*root, {.directory = "", .pattern = "e.{expert}"}, name,
                                        registry, team, [&](int64_t, int64_t) {
@@ -311,6 +320,7 @@ int Main(const Arguments& arguments) {
                                        });
     const double seconds = Seconds(began);
     helpers.clear();
+    processor_seconds += ProcessorSeconds() - processor_before;
     if (!loaded.ok()) {
       std::fprintf(stderr, "register_bench: %s\n", loaded.status().ToString().c_str());
       return 1;
@@ -329,13 +339,15 @@ int Main(const Arguments& arguments) {
       "{\"device_kind\": \"%s\", \"file_bytes\": %lld, \"experts\": %lld, \"n\": %d, \"k\": %d, "
       "\"names\": %d, \"names_held\": %zu, \"threads\": %d, \"gb_s\": %.3f, \"slowest_gb_s\": "
       "%.3f, "
-      "\"fastest_gb_s\": %.3f, \"all_gb_s\": %.3f, \"copy\": \"%s\", \"copy_gb_s\": %.3f, "
+      "\"fastest_gb_s\": %.3f, \"all_gb_s\": %.3f, \"cpu_s_per_gb\": %.3f, \"copy\": \"%s\", "
+      "\"copy_gb_s\": %.3f, "
       "\"ratio\": %.3f, \"anonymous_growth_bytes\": %lld, \"resident_growth_bytes\": %lld, "
       "\"correct\": %s}\n",
       arguments.device.c_str(), static_cast<long long>(folder.bytes()),
       static_cast<long long>(folder.experts()), arguments.n, arguments.k, arguments.names,
-      most_held, threads, rates[rates.size() / 2], rates.front(), rates.back(), all, kind->copy,
-      copy, all / copy, static_cast<long long>(anonymous_peak - anonymous_before),
+      most_held, threads, rates[rates.size() / 2], rates.front(), rates.back(), all,
+      processor_seconds / (gigabytes * arguments.names), kind->copy, copy, all / copy,
+      static_cast<long long>(anonymous_peak - anonymous_before),
       static_cast<long long>(resident_peak - resident_before), same ? "true" : "false");
   return same ? 0 : 1;
 }
