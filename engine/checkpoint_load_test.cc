@@ -32,8 +32,12 @@ struct Sample {
 };
 
 std::string RandomBytes(Random& random, int64_t count) {
-  std::string bytes(static_cast<size_t>(count), '\0');
-  for (char& byte : bytes) byte = static_cast<char>(random.Below(0x7F));
+  std::string bytes(static_cast<size_t>(RoundUp(count, 8)), '\0');
+  for (size_t i = 0; i < bytes.size(); i += 8) {
+    const uint64_t word = random.Next() & 0x7E7E7E7E7E7E7E7Eu;  // legal as scales
+    std::memcpy(bytes.data() + i, &word, 8);
+  }
+  bytes.resize(static_cast<size_t>(count));
   return bytes;
 }
 
