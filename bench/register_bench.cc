@@ -5,7 +5,7 @@
 // same bytes to the same device in the same run, and what that costs in memory
 // of the host.
 //
-//   register_bench [DEVICE [GIB [NAMES [THREADS [N K]]]]]   cpu 4 16 0 4096 4096
+//   register_bench [cpu|cuda [GIB [NAMES [THREADS [N K]]]]]   cpu 4 16 0 4096 4096
 //
 // One safetensors file of GIB gibibytes of experts [N, K], random codes and
 // scales, is made in memory-backed storage (/dev/shm) and registered under NAMES
@@ -13,8 +13,8 @@
 // as the device has room for are held at a time, then the oldest is dropped,
 // outside the time measured. Bytes of the last name are read back and compared.
 //
-// The copy: from memory of the host to the device, as fast as it goes; what that
-// means for a device says DeviceUnderTest. One JSON line: GB/s of registering
+// The copy: from memory of the host to the device, as fast as it goes
+// (register_device.h). One JSON line: GB/s of registering
 // (the median over the names with the slowest and fastest, and over all of the
 // time) and of the copy, their ratio, and how the resident memory grew meanwhile
 // beyond what it was with the file and the device there: all of it at its peak
@@ -28,7 +28,6 @@
 #include <fstream>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -40,8 +39,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "bench/register_device.h"
 #include "engine/checkpoint_load.h"
-#include "engine/cpu_device.h"
 #include "engine/engine.h"
 #include "engine/machine_limits.h"
 #include "engine/steady_clock.h"
@@ -53,7 +52,7 @@
 namespace tetrad {
 namespace {
 
-constexpr size_t kBlockBytes = size_t{16} << 20;  // of writing and of copying
+constexpr size_t kBlockBytes = size_t{16} << 20;  // of writing
 constexpr int64_t kSampleBytes = 4096;            // of a comparison
 
 struct Arguments {
@@ -167,14 +166,6 @@ class CheckpointFolder {
   size_t data_begin_ = 0;
 };
 
-// A kind of device: how one is made, and what a plain copy to it is.
-struct DeviceUnderTest {
-  std::function<absl::StatusOr<std::unique_ptr<Device>>(std::function<void()> wake)> make;
-  const char* copy;  // says what is copied how
-  // Copies so many bytes to an allocation of them, and returns the seconds it took.
-  std::function<double(Device&, int64_t bytes, int threads)> copy_seconds;
-};
-
 double ProcessorSeconds() {
   timespec now{};
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
@@ -183,40 +174,12 @@ double ProcessorSeconds() {
 
 double Seconds(Instant began) { return 1e-9 * static_cast<double>(SteadyNow() - began); }
 
-// Each thread copies blocks of its own, from memory that is there, over and over.
-double CopyByProcessor(Device& device, int64_t bytes, int threads) {
-  const auto memory = device.Allocate(bytes);
-  TETRAD_CHECK(memory.ok());
-  const std::vector<std::byte> from(kBlockBytes, std::byte{1});
-  const auto copy = [&](int64_t first) {
-    const int64_t step = static_cast<int64_t>(kBlockBytes);
-    for (int64_t at = first * step; at < bytes; at += threads * step) {
-      const auto piece = std::span(from).first(static_cast<size_t>(std::min(step, bytes - at)));
-      TETRAD_CHECK(device.Write(memory->id, at, piece).ok());
-    }
-  };
-  const Instant began = SteadyNow();
-  {
-    std::vector<std::jthread> team;
-    for (int t = 1; t < threads; ++t) team.emplace_back(copy, t);
-    copy(0);
-  }
-  const double seconds = Seconds(began);
-  TETRAD_CHECK(device.Free(memory->id).ok());
-  return seconds;
-}
-
-// Nothing if this build has no such device.
-std::optional<DeviceUnderTest> FindDevice(const std::string& name) {
-  if (name == "cpu") {
-    return DeviceUnderTest{
-        .make = [](std::function<void()> wake) -> absl::StatusOr<std::unique_ptr<Device>> {
-          return CpuDevice::Create({.measure_rates = false}, std::move(wake));
-        },
-        .copy = "memcpy by the same threads",
-        .copy_seconds = &CopyByProcessor};
-  }
-  return std::nullopt;
+absl::StatusOr<DeviceUnderTest> FindDevice(const std::string& name) {
+  if (name == "cpu") return CpuUnderTest();
+#ifdef TETRAD_WITH_CUDA
+  if (name == "cuda") return CudaUnderTest();
+#endif
+  return absl::NotFoundError(absl::StrCat("this build has no device '", name, "'"));
 }
 
 int64_t StatusBytes(const char* field) {
@@ -251,13 +214,14 @@ bool Same(const CheckpointFolder& folder, const Device& device, const WeightsVer
   return true;
 }
 
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "register_bench: %s\n", status.ToString().c_str());
+  return 1;
+}
+
 int Main(const Arguments& arguments) {
-  const std::optional<DeviceUnderTest> kind = FindDevice(arguments.device);
-  if (!kind.has_value()) {
-    std::fprintf(stderr, "register_bench: this build has no device '%s'\n",
-                 arguments.device.c_str());
-    return 2;
-  }
+  const absl::StatusOr<DeviceUnderTest> kind = FindDevice(arguments.device);
+  if (!kind.ok()) return Fail(kind.status());
   const CheckpointFolder folder(arguments);
   const int threads =
       arguments.threads > 0 ? arguments.threads : DefaultLoadThreads(ReadMachineLimits().threads);
@@ -269,14 +233,13 @@ int Main(const Arguments& arguments) {
         return made;
       },
       {});
-  if (!engine.ok()) {
-    std::fprintf(stderr, "register_bench: %s\n", engine.status().ToString().c_str());
-    return 1;
-  }
+  if (!engine.ok()) return Fail(engine.status());
   const double gigabytes = 1e-9 * static_cast<double>(folder.bytes());
   std::vector<double> copy_rates;
   for (int repeat = 0; repeat < 3; ++repeat) {
-    copy_rates.push_back(gigabytes / kind->copy_seconds(*device, folder.bytes(), threads));
+    const auto seconds = kind->copy_seconds(*device, folder.bytes(), threads);
+    if (!seconds.ok()) return Fail(seconds.status());
+    copy_rates.push_back(gigabytes / *seconds);
   }
   std::ranges::sort(copy_rates);
 
@@ -321,10 +284,7 @@ int Main(const Arguments& arguments) {
     const double seconds = Seconds(began);
     helpers.clear();
     processor_seconds += ProcessorSeconds() - processor_before;
-    if (!loaded.ok()) {
-      std::fprintf(stderr, "register_bench: %s\n", loaded.status().ToString().c_str());
-      return 1;
-    }
+    if (!loaded.ok()) return Fail(loaded.status());
     total_seconds += seconds;
     rates.push_back(gigabytes / seconds);
     held.push_back(name);
