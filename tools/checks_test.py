@@ -151,7 +151,7 @@ class HeadersTest(Tree):
 
     def test_right_headers_are_compiled_once(self):
         self.assertEqual(self.check(), (0, "headers: 2 alone, 2 compiled now, 0 failed, "
-                                           "1 in folders that this build leaves out\n"))
+                                           "1 in parts that this build leaves out\n"))
         self.assertIn("2 alone, 0 compiled now, 0 failed", self.check()[1])
 
     def test_a_changed_header_is_compiled_again_with_those_that_include_it(self):

@@ -30,7 +30,8 @@ struct GroupWalk {
   int32_t m[kWindowGroups];
   int64_t window_row_tiles;  // of all groups before the window
   int64_t end_row_tiles;     // of all groups up to the window's last
-  int32_t end_row;           // kOffsets: rows of all groups up to the window's last
+  int32_t origin;            // kOffsets: the first group's row; its scales begin at 0 all the same
+  int32_t end_row;           // kOffsets: where the window's last group ends
   int32_t window_group;      // the window's first
   int32_t next_group;        // the first after the window
   int64_t warp_sums[kPortableThreads / 32];
@@ -68,6 +69,7 @@ __device__ inline void BeginWalk(const LaunchArguments& arguments, GroupWalk& wa
   if (threadIdx.x != 0) return;
   walk.window_row_tiles = 0;
   walk.end_row_tiles = 0;
+  walk.origin = 0;
   walk.end_row = 0;
   walk.window_group = 0;
   walk.next_group = 0;
@@ -76,7 +78,8 @@ __device__ inline void BeginWalk(const LaunchArguments& arguments, GroupWalk& wa
   uint32_t errors = first != 0 ? kErrorOffsetsNotMonotone : 0;
   if (first < 0 || first > arguments.capacity_rows) errors |= kErrorCountOutOfRange;
   if (errors != 0) atomicOr(&arguments.state->error_word, errors);
-  walk.end_row = static_cast<int32_t>(ClampRow(first, arguments.capacity_rows));
+  walk.origin = static_cast<int32_t>(ClampRow(first, arguments.capacity_rows));
+  walk.end_row = walk.origin;
 }
 
 // All threads; the walk is complete for all when it returns.
@@ -132,7 +135,7 @@ __device__ inline GroupEntry FormGroupEntry(const LaunchArguments& arguments, co
   const int64_t k = arguments.k;
   const bool counts = arguments.m_source == MSource::kCounts;
   const int64_t row = counts ? group * arguments.capacity_rows : walk.first_row[thread];
-  int64_t scale_row = row;
+  int64_t scale_row = row - walk.origin;
   if (types.a_scale_layout == ScaleLayout::kBlocked) {
     scale_row = counts ? group * RoundUp(arguments.capacity_rows, kScaleTileRows)
                        : kScaleTileRows *

@@ -82,6 +82,9 @@ std::vector<uint32_t> Outputs(const ProblemTypes& types, std::span<const GroupPr
   return bits;
 }
 
+// A size for devices, or one for the emulation.
+int32_t Size(int32_t all, int32_t sample) { return TestEffort() == Effort::kAll ? all : sample; }
+
 struct Cut {
   int32_t rows = kPortableTileRows;
   int32_t columns = kPortableTileColumns;
@@ -157,12 +160,13 @@ TEST_F(PortableGpuTest, StackedGroupsOfEverySignatureAreBitEqual) {
 TEST_F(PortableGpuTest, LongKAndTheTestShapesAreBitEqual) {
   for (const auto a : kActivations) {
     const ProblemTypes types{.a_type = a, .b_scale_layout = ScaleLayout::kBlocked};
-    const GroupShape longest[] = {{33, 130, 28672}, {2, 70, 7168}};
+    const GroupShape longest[] = {{33, 130, Size(28672, 1056)}, {2, 70, Size(7168, 480)}};
     Operands operands(longest, {.types = types, .kind = DataKind::kExact});
     RunHostM(operands, operands.groups(), {});
     ExpectExact(types, operands.groups(), "long K");
   }
-  for (const NamedShape& shape : kTestShapes) {
+  for (const NamedShape& shape :
+       std::span(kTestShapes).first(static_cast<size_t>(Size(std::size(kTestShapes), 1)))) {
     const ProblemTypes types;
     Operands operands(shape.groups, {.types = types, .kind = DataKind::kContest});
     RunHostM(operands, operands.groups(), {.ctas = 16});
@@ -229,7 +233,7 @@ TEST_F(PortableGpuTest, DeviceSideMIsWhatTheCpuMakesOfIt) {
                                   .form = GroupForm::kStacked,
                                   .row_scales = true,
                                   .c_padding = 1};
-      Operands operands(GroupsOf(150, 96, 140, 140, 140, 140), options);
+      Operands operands(GroupsOf(Size(150, 40), 96, 140, 140, 140, 140), options);
       DeviceMProblem problem = operands.stack();
       problem.m_source = c.source;
       problem.capacity_rows = c.capacity;
@@ -237,7 +241,8 @@ TEST_F(PortableGpuTest, DeviceSideMIsWhatTheCpuMakesOfIt) {
       std::vector<GroupProblem> groups(4);
       uint32_t expected_error = 0;
       cpu::ResolveDeviceM(problem, types, groups, &expected_error);
-      for (const int32_t ctas : {1, 5}) {
+      for (const int32_t ctas : {5, 1}) {
+        if (ctas == 1 && TestEffort() == Effort::kSample) continue;
         operands.ClearOutput();
         const std::string what = std::string(c.what) + ", " + Describe(options);
         EXPECT_EQ(RunDeviceM(operands, problem, ctas), expected_error) << what;
@@ -269,13 +274,13 @@ TEST_F(PortableGpuTest, OffsetsPlaceBlockedScalesByLiveRows) {
 }
 
 TEST_F(PortableGpuTest, ManyGroupsCrossManyWindows) {
-  constexpr int32_t kGroups = 131072;
+  const int32_t group_count = Size(131072, 700);
   std::vector<GroupShape> shapes;
   std::vector<int32_t> counts;
   std::vector<int32_t> offsets = {0};
-  for (int32_t g = 0; g < kGroups; ++g) {
+  for (int32_t g = 0; g < group_count; ++g) {
     shapes.push_back({1, 3, 32});
-    counts.push_back(g % 5 == 0 || g == kGroups - 1 ? 1 : 0);
+    counts.push_back(g % 5 == 0 || g == group_count - 1 ? 1 : 0);
     offsets.push_back(offsets.back() + 1);
   }
   const ProblemTypes types;
@@ -284,9 +289,9 @@ TEST_F(PortableGpuTest, ManyGroupsCrossManyWindows) {
   for (const MSource source : {MSource::kCounts, MSource::kOffsets}) {
     DeviceMProblem problem = operands.stack();
     problem.m_source = source;
-    problem.capacity_rows = source == MSource::kCounts ? 1 : kGroups;
+    problem.capacity_rows = source == MSource::kCounts ? 1 : group_count;
     problem.m_values = source == MSource::kCounts ? counts.data() : offsets.data();
-    std::vector<GroupProblem> groups(kGroups);
+    std::vector<GroupProblem> groups(group_count);
     uint32_t error = 0;
     cpu::ResolveDeviceM(problem, types, groups, &error);
     ASSERT_EQ(error, 0u);
@@ -301,7 +306,8 @@ TEST_F(PortableGpuTest, ManyGroupsCrossManyWindows) {
 TEST_F(PortableGpuTest, BitsOfARowDependOnNothingBesideIt) {
   for (const auto a : kActivations) {
     const ProblemTypes types{.a_type = a, .c_type = OutputType::kFp32};
-    const auto shapes = GroupsOf(200, 1056, 150, 33, 7);
+    const int32_t first = Size(150, 17);
+    const auto shapes = GroupsOf(Size(200, 70), Size(1056, 96), first, 33, 7);
     Operands operands(shapes, {.types = types,
                                .kind = DataKind::kGeneral,
                                .form = GroupForm::kStacked,
@@ -333,9 +339,9 @@ TEST_F(PortableGpuTest, BitsOfARowDependOnNothingBesideIt) {
     EXPECT_EQ(Outputs(types, operands.groups()), expected);
     // M on the device.
     DeviceMProblem problem = operands.stack();
-    const int32_t offsets[] = {0, 150, 183, 190};
+    const int32_t offsets[] = {0, first, first + 33, first + 40};
     problem.m_source = MSource::kOffsets;
-    problem.capacity_rows = 190;
+    problem.capacity_rows = first + 40;
     problem.m_values = offsets;
     operands.ClearOutput();
     EXPECT_EQ(RunDeviceM(operands, problem, 6), 0u);
@@ -407,9 +413,10 @@ TEST_F(PortableGpuTest, GeneralDataStaysInTheBoundsOfTensorCores) {
   for (const auto a : kActivations) {
     for (const auto c : kOutputs) {
       for (const DataKind kind : {DataKind::kGeneral, DataKind::kNormal}) {
-        for (const int32_t k : {32, 96, 256, 1024, 4096, 7168, 28672}) {
+        for (const int32_t k : {96, 32, 256, 1024, 4096, 7168, 28672}) {
+          if (k > Size(k, 96)) continue;
           const ProblemTypes types{.a_type = a, .c_type = c};
-          const GroupShape shape[] = {{96, 160, k}};
+          const GroupShape shape[] = {{Size(96, 16), Size(160, 32), k}};
           Operands operands(shape, {.types = types, .kind = kind, .seed = 5});
           RunHostM(operands, operands.groups(), {});
           const Verdict verdict = Verify(

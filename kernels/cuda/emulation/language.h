@@ -14,6 +14,8 @@
 
 #include "kernels/cuda/emulation/cta.h"
 
+// The names are CUDA's.
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming)
 #define __device__
 #define __global__
 #define __grid_constant__
@@ -74,3 +76,4 @@ T atomicAdd(T* at, T value) {
   *at += value;
   return before;
 }
+// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)
