@@ -48,8 +48,6 @@ constexpr KernelFacts kKernels[] = {
     {Kernel::kMmaRate, kMmaRateEntry, {8, 4}, kManyRegisters, false},
 };
 
-constexpr uint32_t kMmaFlopsPerRepeat = 1 << 20;
-
 uint64_t GlobalTimer() {
   return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
