@@ -31,7 +31,8 @@ constexpr const char* Name(EntryPoint entry) {
 
 enum class CallKind : uint8_t {
   kQuestion,  // needs no context: works when the context is broken, never lacks memory
-  kOrdinary,  // fails with what broke the context
+  kOrdinary,  // may lack memory; fails with what broke the context
+  kWait,      // fails with what broke the context only: nothing else tells whether work is over
   kRelease,   // gives something back: takes effect whatever the context's state
 };
 
@@ -61,6 +62,12 @@ constexpr CallKind Kind(EntryPoint entry) {
     case EntryPoint::kGraphDestroy:
     case EntryPoint::kGraphExecDestroy:
       return CallKind::kRelease;
+    case EntryPoint::kCtxSynchronize:
+    case EntryPoint::kStreamSynchronize:
+    case EntryPoint::kStreamQuery:
+    case EntryPoint::kEventSynchronize:
+    case EntryPoint::kEventElapsedTime:
+      return CallKind::kWait;
     default:
       return CallKind::kOrdinary;
   }

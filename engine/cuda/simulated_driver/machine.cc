@@ -33,7 +33,8 @@ CUresult Machine::Admit(EntryPoint entry) {
     if (!fault->breaks) return fault->result;
     Break(fault->result, last_fault_);
   }
-  return Kind(entry) == CallKind::kOrdinary ? broken_ : CUDA_SUCCESS;
+  const bool tells = Kind(entry) == CallKind::kOrdinary || Kind(entry) == CallKind::kWait;
+  return tells ? broken_ : CUDA_SUCCESS;
 }
 
 CUresult Machine::Settle(EntryPoint entry, CUresult result) const {
@@ -55,6 +56,7 @@ bool Machine::faults_used() const {
 void Machine::ClearFaults() {
   std::lock_guard lock(mutex_);
   faults_.Clear();
+  work_break_ = CUDA_SUCCESS;
 }
 
 void Machine::BreakContext(CUresult result) {
@@ -72,6 +74,12 @@ void Machine::Break(CUresult result, std::string why) {
 CUresult Machine::Misused(std::string what, CUresult result) {
   NoteMisuse(std::move(what));
   return result;
+}
+
+void Machine::BreakAtWork(int64_t n, CUresult result) {
+  std::lock_guard lock(mutex_);
+  work_until_break_ = n;
+  work_break_ = result;
 }
 
 void Machine::DelayWork(std::chrono::nanoseconds delay) {

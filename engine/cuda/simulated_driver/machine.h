@@ -131,6 +131,7 @@ class Machine {
   bool faults_used() const;
   void ClearFaults();
   void BreakContext(CUresult result);
+  void BreakAtWork(int64_t n, CUresult result);
   void DelayWork(std::chrono::nanoseconds delay);
   void SetHeld(bool held);
   void CorruptReplays(bool corrupt);
@@ -198,6 +199,8 @@ class Machine {
   std::vector<std::string> misuse_;
   std::chrono::nanoseconds delay_{0};
   bool held_ = false;
+  CUresult work_break_ = CUDA_SUCCESS;  // of the piece of work after work_until_break_ others
+  int64_t work_until_break_ = 0;
   bool corrupt_replays_ = false;
   bool initialised_ = false;
   std::map<CUcontext, Context> contexts_;

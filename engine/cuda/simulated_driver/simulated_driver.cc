@@ -74,6 +74,7 @@ void SimulatedDriver::BreakAtCall(int64_t n, CUresult result) {
   machine_->AddFault({.calls_left = n, .result = result, .breaks = true});
 }
 void SimulatedDriver::BreakContext(CUresult result) { machine_->BreakContext(result); }
+void SimulatedDriver::BreakAtWork(int64_t n, CUresult result) { machine_->BreakAtWork(n, result); }
 bool SimulatedDriver::faults_used() const { return machine_->faults_used(); }
 void SimulatedDriver::ClearFaults() { machine_->ClearFaults(); }
 void SimulatedDriver::DelayWork(std::chrono::nanoseconds delay) { machine_->DelayWork(delay); }

@@ -75,13 +75,16 @@ class SimulatedDriver {
   // Faults, each used once. Calls are counted from 0 and from now. A call that
   // fails does nothing, but that the end of a capture ends it.
   void FailNth(EntryPoint entry, int64_t n, CUresult result);
-  // The n-th call of those that can lack memory: ordinary ones.
+  // The n-th call of those that can lack memory (CallKind::kOrdinary).
   void FailCall(int64_t n, CUresult result);
   // The n-th call of any but questions finds the context broken, and so do all after it.
   void BreakAtCall(int64_t n, CUresult result);
   // The context of every device, at once.
   void BreakContext(CUresult result);
-  // Whether there is no fault left that was asked for and did not happen.
+  // The n-th piece of work from now fails and breaks the context, as a kernel does
+  // that touches what it may not.
+  void BreakAtWork(int64_t n, CUresult result);
+  // Whether there is no fault of a call left that was asked for and did not happen.
   bool faults_used() const;
   // Forgets them; a broken context stays broken.
   void ClearFaults();

@@ -336,12 +336,22 @@ TEST_F(SimulatedDriverTest, CallsFailAsAskedFor) {
   int count;
   EXPECT_EQ(cu.DeviceGetCount(&count), CUDA_SUCCESS) << "a question";
   EXPECT_EQ(cu.EventDestroy(event), CUDA_SUCCESS) << "gives something back";
-  EXPECT_EQ(cu.StreamSynchronize(stream_), CUDA_ERROR_UNKNOWN);
-  EXPECT_EQ(cu.StreamSynchronize(stream_), CUDA_SUCCESS);
+  EXPECT_EQ(cu.StreamSynchronize(stream_), CUDA_SUCCESS) << "waits";
+  EXPECT_EQ(cu.EventCreate(&event, 0), CUDA_ERROR_UNKNOWN);
 
   sim_.BreakAtCall(0, CUDA_ERROR_LAUNCH_FAILED);
   EXPECT_EQ(cu.StreamSynchronize(stream_), CUDA_ERROR_LAUNCH_FAILED);
   EXPECT_EQ(cu.EventCreate(&event, 0), CUDA_ERROR_LAUNCH_FAILED);
+}
+
+TEST_F(SimulatedDriverTest, WorkBreaksTheContextAsAskedFor) {
+  const Memory memory = Allocate();
+  sim_.BreakAtWork(1, CUDA_ERROR_MISALIGNED_ADDRESS);
+  ASSERT_EQ(cu.MemsetD8Async(memory.address, 7, 1, stream_), CUDA_SUCCESS);
+  ASSERT_EQ(cu.StreamSynchronize(stream_), CUDA_SUCCESS);
+  ASSERT_EQ(cu.MemsetD8Async(memory.address, 7, 1, stream_), CUDA_SUCCESS);
+  EXPECT_EQ(cu.StreamSynchronize(stream_), CUDA_ERROR_MISALIGNED_ADDRESS);
+  Free(memory);
 }
 
 }  // namespace

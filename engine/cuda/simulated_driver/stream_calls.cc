@@ -3,6 +3,7 @@
 //
 // Entry points of streams and events, and the threads that do the work.
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -38,11 +39,13 @@ void Machine::RunStream(std::shared_ptr<Stream> stream) {
     // It stays in the queue, seen by whoever takes its memory away.
     const Work& work = stream->queue.front();
     const auto delay = delay_;
+    const bool breaks = work_break_ != CUDA_SUCCESS && work_until_break_-- == 0;
+    const CUresult broken_by = std::exchange(work_break_, breaks ? CUDA_SUCCESS : work_break_);
     lock.unlock();
     if (delay > delay.zero()) std::this_thread::sleep_for(delay);
     std::string why;
-    CUresult result = CUDA_SUCCESS;
-    if (work.run != nullptr) {
+    CUresult result = breaks ? broken_by : CUDA_SUCCESS;
+    if (work.run != nullptr && !breaks) {
       std::shared_lock memory(memory_mutex_);
       result = work.run(&why);
     }
