@@ -42,6 +42,20 @@ struct Binding {
   std::unique_ptr<LaunchGraph> graph;
 };
 
+// Of a launch of the plan on these operands; whose launch state it is stays open.
+LaunchArguments ArgumentsOf(const PlanOnDevice& plan, const DeviceMProblem& stack) {
+  LaunchArguments arguments = plan.arguments;
+  arguments.a = stack.a;
+  arguments.a_scales = stack.a_scales;
+  arguments.b = stack.b;
+  arguments.b_scales = stack.b_scales;
+  arguments.c = static_cast<std::byte*>(stack.c);
+  arguments.alpha = stack.alpha;
+  arguments.row_scale = stack.row_scale;
+  arguments.m_values = stack.m_values;
+  return arguments;
+}
+
 std::string UuidText(const CUuuid& uuid) {
   char text[41] = "GPU-";
   char* out = text + 4;
@@ -138,6 +152,7 @@ class CudaDevice::Impl {
   absl::Status Start(const DeviceInfo& info, std::function<void()> wake);
   absl::Status Bind(Binding& binding, const OperandBlocks& blocks);
   absl::Status Launch(uint32_t lane, BindingId id, uint64_t ticket);
+  absl::Status LaunchEagerly(const Binding& binding);
 
  private:
   friend class CudaDevice;
@@ -256,16 +271,8 @@ absl::Status CudaDevice::Impl::Bind(Binding& binding, const OperandBlocks& block
   if (binding.graph == nullptr) {
     TETRAD_ASSIGN_OR_RETURN(binding.graph, graphs_->Take(binding.plan->signature.types.a_type));
   }
-  LaunchArguments arguments = binding.on_device->arguments;
-  arguments.a = stack.a;
-  arguments.a_scales = stack.a_scales;
-  arguments.b = stack.b;
-  arguments.b_scales = stack.b_scales;
-  arguments.c = static_cast<std::byte*>(stack.c);
-  arguments.alpha = stack.alpha;
-  arguments.row_scale = stack.row_scale;
-  arguments.m_values = stack.m_values;
-  TETRAD_RETURN_IF_ERROR(graphs_->SetArguments(*binding.graph, binding.on_device->grid, arguments));
+  TETRAD_RETURN_IF_ERROR(graphs_->SetArguments(*binding.graph, binding.on_device->grid,
+                                               ArgumentsOf(*binding.on_device, stack)));
   binding.operands.Swap(fresh);
   return absl::OkStatus();
 }
@@ -309,6 +316,15 @@ absl::Status CudaDevice::Impl::Launch(uint32_t lane_index, BindingId id, uint64_
   }
   poller_->Push(lane_index, {&graph, ++graph.launches, ticket, bindings_.Index(id)});
   return absl::OkStatus();
+}
+
+absl::Status CudaDevice::Impl::LaunchEagerly(const Binding& binding) {
+  LaunchArguments arguments = ArgumentsOf(*binding.on_device, binding.operands.stack());
+  arguments.state = binding.graph->state;
+  const CUstream stream = lanes_.back()->stream;
+  TETRAD_RETURN_IF_ERROR(LaunchKernel(*context_, library_->gemm(binding.graph->type),
+                                      binding.on_device->grid, stream, arguments));
+  return TETRAD_CUDA(*context_, StreamSynchronize, stream);
 }
 
 absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(const CudaDriver& driver,
@@ -469,6 +485,19 @@ void CudaDevice::EndBareLaunches(BindingId id, uint64_t launches) {
     binding->graph->launches += launches;
   }
   impl_->bindings_.EndRebind(id);
+}
+
+absl::Status CudaDevice::LaunchEagerly(BindingId id) {
+  TETRAD_RETURN_IF_ERROR(impl_->context_->Enter());
+  Binding* binding;
+  {
+    std::lock_guard lock(impl_->mutex_);
+    TETRAD_ASSIGN_OR_RETURN(binding, impl_->bindings_.BeginRebind(id));
+  }
+  const absl::Status status = impl_->LaunchEagerly(*binding);
+  std::lock_guard lock(impl_->mutex_);
+  impl_->bindings_.EndRebind(id);
+  return status;
 }
 
 }  // namespace tetrad::cuda

@@ -239,25 +239,33 @@ TEST_P(CudaDeviceFaultTest, ALossAnywhereIsForEver) {
 INSTANTIATE_TEST_SUITE_P(Operations, CudaDeviceFaultTest, ::testing::ValuesIn(kOperations),
                          [](const auto& info) { return std::string(info.param.name); });
 
+// A creation whose n-th call lacks memory; whether it had as many calls.
+bool CreateWithLack(int64_t n, const CudaDevice::Options& options) {
+  SimulatedDevice simulated(options);
+  simulated.driver.FailCall(n, CUDA_ERROR_OUT_OF_MEMORY);
+  const absl::Status status = simulated.Create();
+  const bool failed = simulated.driver.faults_used();
+  SCOPED_TRACE(absl::StrCat("call ", n, ": ", simulated.driver.last_fault()));
+  simulated.driver.ClearFaults();
+  EXPECT_FALSE(simulated.driver.broken());
+  if (failed) {
+    EXPECT_TRUE(status.ok() || absl::IsResourceExhausted(status)) << status;
+  }
+  simulated.Destroy();
+  if (!options.measure_rates) {
+    EXPECT_TRUE(simulated.Create().ok());
+  }
+  return failed;
+}
+
 TEST(CudaDeviceCreationTest, ALackOfMemoryAnywhereLeavesNothingBehind) {
   CudaDevice::Options options = SimulatedDevice::SmallOptions();
+  int64_t calls = 0;
+  while (CreateWithLack(calls, options)) ++calls;
+  EXPECT_GT(calls, 30);
+  // Rates are measured before the last of these calls, over much memory: only what they add.
   options.measure_rates = true;
-  options.memory_bytes = 128 << 20;
-  bool failed = true;
-  for (int64_t n = 0; failed; ++n) {
-    SimulatedDevice simulated(options);
-    simulated.driver.FailCall(n, CUDA_ERROR_OUT_OF_MEMORY);
-    const absl::Status status = simulated.Create();
-    failed = simulated.driver.faults_used();
-    SCOPED_TRACE(absl::StrCat("call ", n, ": ", simulated.driver.last_fault()));
-    simulated.driver.ClearFaults();
-    if (failed) {
-      EXPECT_TRUE(status.ok() || absl::IsResourceExhausted(status)) << status;
-    }
-    simulated.Destroy();
-    ASSERT_TRUE(simulated.Create().ok());
-    simulated.Destroy();
-  }
+  for (int64_t n = calls - options.lanes - 1; CreateWithLack(n, options);) ++n;
 }
 
 TEST(CudaDeviceCreationTest, ALossAnywhereEndsIt) {

@@ -49,10 +49,9 @@ class SimulatedDevice {
   }
   // Of a lost device not all can be given back: the process ends.
   void Destroy() {
-    const bool healthy = device == nullptr || device->health().ok();
     device.reset();
     EXPECT_EQ(driver.counts().context_retains, 0);
-    if (healthy) {
+    if (!driver.broken()) {
       EXPECT_EQ(driver.counts(), DriverCounts());
     }
     EXPECT_THAT(driver.misuse(), ::testing::IsEmpty());

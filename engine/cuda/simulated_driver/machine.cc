@@ -53,6 +53,11 @@ bool Machine::faults_used() const {
   return faults_.used();
 }
 
+bool Machine::broken() const {
+  std::lock_guard lock(mutex_);
+  return broken_ != CUDA_SUCCESS;
+}
+
 void Machine::ClearFaults() {
   std::lock_guard lock(mutex_);
   faults_.Clear();

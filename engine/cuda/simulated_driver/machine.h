@@ -129,6 +129,7 @@ class Machine {
   // What SimulatedDriver's members of these names say.
   void AddFault(const Faults::Fault& fault);
   bool faults_used() const;
+  bool broken() const;
   void ClearFaults();
   void BreakContext(CUresult result);
   void BreakAtWork(int64_t n, CUresult result);

@@ -203,7 +203,7 @@ CUresult Machine::MemImportFromShareableHandle(CUmemGenericAllocationHandle* han
   if (fd.get() < 0) return CUDA_ERROR_INVALID_VALUE;
   std::lock_guard lock(mutex_);
   auto physical = Physical::Adopt(/*device=*/0, std::move(fd));
-  if (physical == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (physical == nullptr) return CUDA_ERROR_UNKNOWN;  // as drivers say of some
   if (const auto known = physical_.find(physical->inode()); known != physical_.end()) {
     if (auto live = known->second.lock(); live != nullptr) physical = std::move(live);
   }

@@ -47,6 +47,7 @@ CUresult Machine::ModuleUnload(CUmodule handle) {
     return Misused("cuModuleUnload of a module that is not live", CUDA_ERROR_INVALID_HANDLE);
   }
   for (const auto& [id, exec] : execs_) {
+    if (broken_ != CUDA_SUCCESS) break;  // nothing runs any more
     for (const CUfunction function : exec->functions) {
       if (const auto found = functions_.find(function);
           found != functions_.end() && found->second.module == handle) {

@@ -76,6 +76,7 @@ void SimulatedDriver::BreakAtCall(int64_t n, CUresult result) {
 void SimulatedDriver::BreakContext(CUresult result) { machine_->BreakContext(result); }
 void SimulatedDriver::BreakAtWork(int64_t n, CUresult result) { machine_->BreakAtWork(n, result); }
 bool SimulatedDriver::faults_used() const { return machine_->faults_used(); }
+bool SimulatedDriver::broken() const { return machine_->broken(); }
 void SimulatedDriver::ClearFaults() { machine_->ClearFaults(); }
 void SimulatedDriver::DelayWork(std::chrono::nanoseconds delay) { machine_->DelayWork(delay); }
 void SimulatedDriver::Hold() { machine_->SetHeld(true); }

@@ -86,6 +86,7 @@ class SimulatedDriver {
   void BreakAtWork(int64_t n, CUresult result);
   // Whether there is no fault of a call left that was asked for and did not happen.
   bool faults_used() const;
+  bool broken() const;
   // Forgets them; a broken context stays broken.
   void ClearFaults();
 
