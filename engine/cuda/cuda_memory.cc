@@ -156,9 +156,10 @@ absl::StatusOr<Allocation> CudaMemory::Import(UniqueFd fd, const AllocationIdent
         "fd: the allocation is sealed, it can be mapped read-only");
   }
   TETRAD_RETURN_IF_ERROR(context_.Enter());
-  // What the driver refuses here is the descriptor's fault, unless memory lacks.
+  // What the driver refuses here is the descriptor's fault, unless memory lacks
+  // or the device is lost.
   const auto of_descriptor = [&](const absl::Status& status) {
-    if (absl::IsResourceExhausted(status)) return status;
+    if (absl::IsResourceExhausted(status) || !context_.health().ok()) return status;
     return absl::InvalidArgumentError(absl::StrCat("fd: no exported allocation of ", bytes,
                                                    " bytes of this device: ", status.message()));
   };
@@ -169,6 +170,8 @@ absl::StatusOr<Allocation> CudaMemory::Import(UniqueFd fd, const AllocationIdent
       &handle, reinterpret_cast<void*>(static_cast<intptr_t>(fd.get())),  // NOLINT: so it wants it
       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   if (imported != CUDA_SUCCESS) {
+    if (imported != CUDA_ERROR_UNKNOWN)
+      context_.Release(imported, "cuMemImportFromShareableHandle");
     return of_descriptor(CudaStatus(imported, "cuMemImportFromShareableHandle"));
   }
   if (const absl::Status reserved = table_.Reserve(bytes); !reserved.ok()) {

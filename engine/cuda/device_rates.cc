@@ -23,6 +23,9 @@ class Stopwatch {
   explicit Stopwatch(CudaContext& context) : context_(context) {}
   ~Stopwatch() {
     const CudaDriver& driver = context_.driver();
+    // What was begun still reads memory that the caller is about to free.
+    if (stream_ != nullptr)
+      context_.Release(driver.StreamSynchronize(stream_), "cuStreamSynchronize");
     for (const CUevent event : events_) {
       if (event != nullptr) context_.Release(driver.EventDestroy(event), "cuEventDestroy");
     }

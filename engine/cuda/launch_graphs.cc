@@ -204,21 +204,30 @@ absl::StatusOr<std::unique_ptr<LaunchGraph>> LaunchGraphs::Make(ActivationType t
   absl::Status made = before.status();
   if (made.ok()) made = Instantiate(*graph);
   const auto after = context_.FreeBytes();
-  if (before.ok() && after.ok()) stats_.bytes += std::max<int64_t>(*before - *after, 0);
+  if (!before.ok() || !after.ok()) {
+    // What it takes is not known, so it cannot be kept; and it was not counted.
+    Drop(*graph);
+    return made.ok() ? after.status() : made;
+  }
+  stats_.bytes += std::max<int64_t>(*before - *after, 0);
   if (made.ok()) return graph;
   Destroy(std::move(graph));
   return made;
 }
 
+void LaunchGraphs::Drop(LaunchGraph& graph) {
+  --stats_.graphs;
+  place_launches_[graph.place] = graph.launches;
+  free_places_.push_back(graph.place);
+  if (graph.exec == nullptr || !context_.health().ok()) return;
+  context_.Release(context_.driver().GraphExecDestroy(graph.exec), "cuGraphExecDestroy");
+}
+
 // Needs the memory mutex where a graph is destroyed while others may allocate;
 // then what is given back shows in the free bytes.
 void LaunchGraphs::Destroy(std::unique_ptr<LaunchGraph> graph) {
-  --stats_.graphs;
-  place_launches_[graph->place] = graph->launches;
-  free_places_.push_back(graph->place);
-  if (graph->exec == nullptr || !context_.health().ok()) return;
   const auto before = context_.FreeBytes();
-  context_.Release(context_.driver().GraphExecDestroy(graph->exec), "cuGraphExecDestroy");
+  Drop(*graph);
   const auto after = context_.FreeBytes();
   if (before.ok() && after.ok()) {
     stats_.bytes = std::max<int64_t>(stats_.bytes - std::max<int64_t>(*after - *before, 0), 0);
@@ -251,6 +260,8 @@ absl::StatusOr<std::unique_ptr<LaunchGraph>> LaunchGraphs::Take(ActivationType t
 }
 
 void LaunchGraphs::Return(std::unique_ptr<LaunchGraph> graph) {
+  // Its last launch may be over before the thread that made it has let go of it.
+  { const std::lock_guard launched(graph->launching); }
   std::lock_guard lock(mutex_);
   graph->idle_since = ++returns_;
   idle_[static_cast<size_t>(graph->type)].push_back(std::move(graph));

@@ -100,6 +100,8 @@ class LaunchGraphs {
   absl::StatusOr<std::unique_ptr<LaunchGraph>> Make(ActivationType type);
   absl::Status Instantiate(LaunchGraph& graph);
   void Destroy(std::unique_ptr<LaunchGraph> graph);
+  // Destroys without accounting for its bytes.
+  void Drop(LaunchGraph& graph);
   bool DestroyLongestIdle();
   absl::Status SetNode(const LaunchGraph& graph, CUgraphNode node, const Kernel& kernel,
                        uint32_t grid, void* arguments);

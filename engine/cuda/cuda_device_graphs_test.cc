@@ -1,0 +1,227 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the CUDA device does with graphs, proofs and tables of plans, and that
+// it notices what ends a launch.
+#include <chrono>
+
+#include "engine/cuda/simulated_device.h"
+
+namespace tetrad::cuda {
+namespace {
+
+using Code = absl::StatusCode;
+using ::testing::HasSubstr;
+
+constexpr int64_t kGraphBytes = 64 << 10;  // SimulatedHardware::graph_exec_bytes
+
+DeviceSampleOptions Seeded(uint64_t seed, ActivationType type = ActivationType::kNvfp4) {
+  return {.sample = {.types = {.a_type = type}, .seed = seed}};
+}
+
+class CudaDeviceGraphsTest : public ::testing::Test {
+ protected:
+  explicit CudaDeviceGraphsTest(CudaDevice::Options options = SimulatedDevice::SmallOptions())
+      : simulated(options) {
+    EXPECT_TRUE(simulated.Create().ok());
+  }
+  CudaDevice& device() { return *simulated.device; }
+  BindingId Bind(const DeviceSample& sample) {
+    const auto binding = device().Bind(sample.plan(), sample.blocks());
+    EXPECT_TRUE(binding.ok()) << binding.status();
+    return binding.ok() ? *binding : BindingId::kNone;
+  }
+  void RunOnce(BindingId binding) {
+    const absl::Status launched = device().Launch(LaneId{0}, binding, 1);
+    ASSERT_TRUE(launched.ok()) << launched;
+    Completion completion;
+    ASSERT_TRUE(simulated.Wait(&completion));
+  }
+
+  SimulatedDevice simulated;
+};
+
+TEST_F(CudaDeviceGraphsTest, AFaultOfALaunchIsNoticedSoon) {
+  DeviceSample sample(device(), {{5, 48, 96}});
+  const BindingId binding = Bind(sample);
+  const uint64_t wakes = simulated.wakes->count();
+  simulated.driver.BreakAtWork(0, CUDA_ERROR_ILLEGAL_ADDRESS);
+  const auto begun = std::chrono::steady_clock::now();
+  ASSERT_TRUE(device().Launch(LaneId{1}, binding, 1).ok());
+  ASSERT_TRUE(simulated.wakes->WaitBeyond(wakes));
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(5));
+  EXPECT_EQ(device().health().code(), Code::kInternal);
+  EXPECT_THAT(Text(device().health()), HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS"));
+  EXPECT_EQ(device().Launch(LaneId{0}, binding, 2), device().health());
+  Completion none;
+  EXPECT_EQ(device().Poll({&none, 1}), 0u);
+}
+
+// Nobody has to launch anything more to notice, and destruction does not wait for
+// what never ends.
+TEST_F(CudaDeviceGraphsTest, ADeviceLostUnderManyLaunchesEnds) {
+  DeviceSample sample(device(), {{5, 48, 96}});
+  const BindingId binding = Bind(sample);
+  simulated.driver.BreakAtWork(3, CUDA_ERROR_LAUNCH_FAILED);
+  for (uint64_t i = 0; i < 8; ++i) {
+    const absl::Status status = device().Launch(LaneId{i % 2 == 0 ? 0u : 1u}, binding, i);
+    ASSERT_TRUE(status.ok() || absl::IsInternal(status)) << status;
+  }
+  while (device().health().ok()) std::this_thread::yield();
+  EXPECT_EQ(device().health().code(), Code::kInternal);
+}
+
+TEST_F(CudaDeviceGraphsTest, APlanWhoseReplaysAreWrongIsRefused) {
+  DeviceSample sample(device(), {{5, 48, 96}});
+  simulated.driver.CorruptReplays(true);
+  const OperandBlocks& blocks = sample.blocks();
+  for (int times = 0; times < 2; ++times) {
+    const absl::Status refused = device().MakeReady(sample.plan(), blocks.b, blocks.b_scales);
+    EXPECT_EQ(refused.code(), Code::kDataLoss) << refused;
+    EXPECT_THAT(Text(refused), HasSubstr("replay proof: 1 of "));
+    EXPECT_EQ(device().Bind(sample.plan(), blocks).status().code(), Code::kDataLoss);
+  }
+  EXPECT_EQ(device().execution_use().plans, 0);
+  EXPECT_EQ(device().execution_use().proofs, 0);
+  simulated.ExpectAccounted();
+  EXPECT_TRUE(sample.FreeAll()) << "a refused plan holds nothing";
+  simulated.driver.CorruptReplays(false);
+  DeviceSample healed(device(), {{5, 48, 96}});
+  RunOnce(Bind(healed));
+  EXPECT_TRUE(healed.Correct());
+}
+
+CudaDevice::Options ThreeGraphs() {
+  CudaDevice::Options options = SimulatedDevice::SmallOptions();
+  options.graph_bytes = 3 * kGraphBytes;
+  return options;
+}
+class CudaDeviceFewGraphsTest : public CudaDeviceGraphsTest {
+ protected:
+  CudaDeviceFewGraphsTest() : CudaDeviceGraphsTest(ThreeGraphs()) {}
+};
+
+TEST_F(CudaDeviceFewGraphsTest, IdleGraphsGiveWayAndUsedOnesDoNot) {
+  DeviceSample nvfp4(device(), {{5, 48, 96}});
+  DeviceSample fp16(device(), {{5, 48, 96}}, Seeded(2, ActivationType::kFp16));
+  std::vector<BindingId> bindings;
+  for (int i = 0; i < 3; ++i) bindings.push_back(Bind(nvfp4));
+  EXPECT_EQ(device().execution_use().graphs, 3);
+  EXPECT_EQ(device().execution_use().graph_bytes, 3 * kGraphBytes);
+  for (const DeviceSample* sample : {&nvfp4, &fp16}) {
+    const absl::Status refused = device().Bind(sample->plan(), sample->blocks()).status();
+    EXPECT_EQ(refused.code(), Code::kResourceExhausted) << refused;
+    EXPECT_THAT(Text(refused), HasSubstr("graph_bytes: "));
+  }
+  ASSERT_TRUE(device().Unbind(bindings.back()).ok());
+  EXPECT_EQ(device().execution_use().graphs, 3) << "kept for the next";
+  bindings.back() = Bind(fp16);
+  EXPECT_EQ(device().execution_use().graphs, 3);
+  EXPECT_EQ(simulated.driver.counts().graph_execs, 3);
+  simulated.ExpectAccounted();
+  RunOnce(bindings.back());
+  EXPECT_TRUE(fp16.Correct());
+  RunOnce(bindings.front());
+  EXPECT_TRUE(nvfp4.Correct());
+}
+
+TEST_F(CudaDeviceGraphsTest, NothingIsCapturedInSteadyState) {
+  constexpr size_t kPlans = 8, kOutputs = 3;
+  std::vector<std::unique_ptr<DeviceSample>> samples;
+  for (size_t i = 0; i < kPlans; ++i) {
+    const int32_t m = static_cast<int32_t>(i) + 1;
+    const auto type = static_cast<ActivationType>(i % 3);
+    samples.push_back(std::make_unique<DeviceSample>(device(), std::vector<GroupShape>{{m, 48, 96}},
+                                                     Seeded(i, type)));
+  }
+  // Each binding goes around among outputs; every other round it is bound anew.
+  std::vector<std::vector<BlockRef>> outputs(kPlans);
+  for (size_t i = 0; i < kPlans; ++i) {
+    outputs[i].push_back(samples[i]->blocks().c);
+    while (outputs[i].size() < kOutputs) {
+      const Allocation more = *device().Allocate(outputs[i][0].bytes);
+      outputs[i].push_back({more.id, 0, outputs[i][0].bytes});
+    }
+  }
+  std::vector<BindingId> bindings;
+  for (const auto& sample : samples) bindings.push_back(Bind(*sample));
+  const ExecutionUse before = device().execution_use();
+  const DriverCounts counts = simulated.driver.counts();
+  const auto captures = [&] {
+    return simulated.driver.calls(EntryPoint::kStreamBeginCapture) +
+           simulated.driver.calls(EntryPoint::kGraphInstantiate);
+  };
+  const int64_t captured = captures();
+  for (size_t round = 0; round < 12; ++round) {
+    for (size_t i = 0; i < kPlans; ++i) {
+      OperandBlocks blocks = samples[i]->blocks();
+      blocks.c = outputs[i][(round + i) % kOutputs];
+      if (round % 4 == 3) {
+        ASSERT_TRUE(device().Unbind(bindings[i]).ok());
+        bindings[i] = *device().Bind(samples[i]->plan(), blocks);
+      } else {
+        ASSERT_TRUE(device().Rebind(bindings[i], blocks).ok());
+      }
+      RunOnce(bindings[i]);
+    }
+  }
+  for (size_t i = 0; i < kPlans; ++i) {
+    EXPECT_TRUE(samples[i]->Correct());
+    const auto bytes = static_cast<size_t>(outputs[i][0].bytes);
+    std::vector<std::byte> first(bytes), other(bytes);
+    ASSERT_TRUE(device().Read(outputs[i][0].allocation, outputs[i][0].offset, first).ok());
+    for (size_t j = 1; j < kOutputs; ++j) {
+      ASSERT_TRUE(device().Read(outputs[i][j].allocation, 0, other).ok());
+      EXPECT_EQ(first, other) << "plan " << i << ", output " << j;
+    }
+  }
+  EXPECT_EQ(device().execution_use().captures, before.captures);
+  EXPECT_EQ(device().execution_use().proofs, static_cast<int64_t>(kPlans));
+  EXPECT_EQ(captures(), captured);
+  EXPECT_EQ(simulated.driver.counts(), counts);
+}
+
+CudaDevice::Options OneChunkOfTables() {
+  CudaDevice::Options options = SimulatedDevice::SmallOptions();
+  options.plan_bytes = 8 << 20;
+  return options;
+}
+class CudaDeviceTablesTest : public CudaDeviceGraphsTest {
+ protected:
+  CudaDeviceTablesTest() : CudaDeviceGraphsTest(OneChunkOfTables()) {}
+};
+
+TEST_F(CudaDeviceTablesTest, TablesOfAPlanGoWithIt) {
+  // The memory for tables holds less than forty such plans at a time.
+  const std::vector<GroupShape> shapes(2500, {1, 8, 32});
+  DeviceSample sample(device(), shapes,
+                      {.sample = {.kind = DataKind::kContest, .form = GroupForm::kStacked}});
+  for (int i = 0; i < 60; ++i) {
+    const auto plan = std::make_shared<const Plan>(*sample.plan());
+    const absl::Status ready =
+        device().MakeReady(plan, sample.blocks().b, sample.blocks().b_scales);
+    ASSERT_TRUE(ready.ok()) << ready << " of plan " << i;
+    if (i == 0) {
+      EXPECT_EQ(device().execution_use().plans, 1);
+    }
+  }
+  EXPECT_EQ(device().execution_use().plans, 0);
+  EXPECT_EQ(device().execution_use().proofs, 60);
+}
+
+// Seen through the kernel that works on it: what a launch uses is not freed.
+TEST_F(CudaDeviceGraphsTest, MemoryOfALaunchUnderWayIsKept) {
+  DeviceSample sample(device(), {{5, 48, 96}});
+  const BindingId binding = Bind(sample);
+  simulated.driver.Hold();
+  ASSERT_TRUE(device().Launch(LaneId{0}, binding, 1).ok());
+  EXPECT_EQ(device().Unbind(binding).code(), Code::kFailedPrecondition);
+  EXPECT_FALSE(sample.FreeAll());
+  simulated.driver.Resume();
+  Completion completion;
+  ASSERT_TRUE(simulated.Wait(&completion));
+  EXPECT_TRUE(device().Unbind(binding).ok());
+}
+
+}  // namespace
+}  // namespace tetrad::cuda

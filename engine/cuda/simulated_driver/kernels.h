@@ -1,0 +1,65 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The kernels of a simulated driver (tests only): entries known by name, computed
+// on the CPU as the headers of kernels/cuda describe them.
+//
+// Thread-safe as far as the memory that a launch names is. A launch that
+// touches what it may not leaves an error and says why.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <cuda.h>
+
+#include "engine/cuda/simulated_driver/address_space.h"
+
+namespace tetrad::cuda::simulated {
+
+enum class Kernel : uint8_t {
+  kPortableNvfp4,
+  kPortableFp16,
+  kPortableBf16,
+  kCompletion,
+  kProofFill,
+  kProofCompare,
+  kReadRate,
+  kMmaRate,
+};
+
+struct KernelFacts {
+  Kernel kernel;
+  const char* entry;
+  std::array<size_t, 4> parameter_bytes;  // 0: no more
+  int registers;
+  bool computes;  // a GEMM
+};
+
+// Null if the name is unknown.
+const KernelFacts* FindKernel(std::string_view entry);
+
+struct KernelLaunch {
+  const KernelFacts* facts = nullptr;
+  std::array<uint32_t, 3> grid{};
+  std::array<uint32_t, 3> block{};
+  uint32_t shared_bytes = 0;
+  std::array<std::vector<std::byte>, 4> parameters;  // copies
+
+  template <typename T>
+  T Parameter(size_t index) const;
+  // Device addresses among the parameters: what the launch may use.
+  std::vector<CUdeviceptr> Addresses() const;
+};
+
+// CUDA_SUCCESS, or what breaks the context. `spoil`: a computing kernel leaves a
+// wrong first byte of its output.
+CUresult RunKernel(const KernelLaunch& launch, const AddressSpace& space, bool spoil,
+                   std::string* why);
+
+}  // namespace tetrad::cuda::simulated
