@@ -25,7 +25,9 @@ class DoorbellTest : public ::testing::TestWithParam<nanoseconds> {};
 INSTANTIATE_TEST_SUITE_P(Spin, DoorbellTest,
                          ::testing::Values(nanoseconds(0), nanoseconds(1), nanoseconds(500),
                                            microseconds(5), milliseconds(50)),
-                         [](const auto& info) { return std::to_string(info.param.count()) + "ns"; });
+                         [](const auto& info) {
+                           return std::to_string(info.param.count()) + "ns";
+                         });
 
 TEST_P(DoorbellTest, ARingBeforeTheWaitEndsIt) {
   Doorbell doorbell(GetParam());
