@@ -200,15 +200,15 @@ absl::Status CudaDevice::Impl::Start(const DeviceInfo& info, std::function<void(
   TETRAD_ASSIGN_OR_RETURN(const int64_t granule, CudaMemory::Granule(*context_));
   transfers_ = std::make_unique<Transfers>(*context_, options_.copy_slots);
   memory_ = std::make_unique<CudaMemory>(*context_, *transfers_, limits_.memory_bytes, granule);
-  own_memory_ =
-      std::make_unique<OwnMemory>(*context_, *transfers_, options_.plan_bytes, granule);
+  own_memory_ = std::make_unique<OwnMemory>(*context_, *transfers_, options_.plan_bytes, granule);
   TETRAD_ASSIGN_OR_RETURN(library_, KernelLibrary::Load(*context_, info.capability));
   limits_.kernels.push_back(PortableTraits(library_->gemm(ActivationType::kNvfp4)));
   graphs_ = std::make_unique<LaunchGraphs>(
       *context_, *library_, *own_memory_,
       LaunchGraphs::Options{.depth = static_cast<uint32_t>(options_.max_in_flight),
                             .limit_bytes = options_.graph_bytes});
-  TETRAD_ASSIGN_OR_RETURN(proof_, ReplayProof::Create(*context_, *library_, *own_memory_, *graphs_));
+  TETRAD_ASSIGN_OR_RETURN(proof_,
+                          ReplayProof::Create(*context_, *library_, *own_memory_, *graphs_));
   plans_ = std::make_unique<PlansOnDevice>(*own_memory_, *proof_, limits_.ctas);
   if (options_.measure_rates) {
     TETRAD_ASSIGN_OR_RETURN(limits_.rates,
@@ -264,8 +264,7 @@ absl::Status CudaDevice::Impl::Bind(Binding& binding, const OperandBlocks& block
   arguments.alpha = stack.alpha;
   arguments.row_scale = stack.row_scale;
   arguments.m_values = stack.m_values;
-  TETRAD_RETURN_IF_ERROR(
-      graphs_->SetArguments(*binding.graph, binding.on_device->grid, arguments));
+  TETRAD_RETURN_IF_ERROR(graphs_->SetArguments(*binding.graph, binding.on_device->grid, arguments));
   binding.operands.Swap(fresh);
   return absl::OkStatus();
 }
@@ -314,9 +313,9 @@ absl::Status CudaDevice::Impl::Launch(uint32_t lane_index, BindingId id, uint64_
 absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(const CudaDriver& driver,
                                                                const Options& options,
                                                                std::function<void()> wake) {
-  for (const auto& [name, value] : {std::pair{"max_in_flight", options.max_in_flight},
-                                    std::pair{"lanes", options.lanes},
-                                    std::pair{"copy_slots", options.copy_slots}}) {
+  for (const auto& [name, value] :
+       {std::pair{"max_in_flight", options.max_in_flight}, std::pair{"lanes", options.lanes},
+        std::pair{"copy_slots", options.copy_slots}}) {
     if (value < 1) {
       return absl::InvalidArgumentError(absl::StrCat(name, "=", value, " must be at least 1"));
     }
@@ -391,8 +390,7 @@ absl::Status CudaDevice::MakeReady(const std::shared_ptr<const Plan>& plan, cons
   TETRAD_ASSIGN_OR_RETURN(const uint64_t scales, table.Pin(b_scales, false));
   absl::Cleanup unpin_scales = [&] { table.Unpin(b_scales.allocation, false); };
   return impl_->plans_
-      ->Get(plan, reinterpret_cast<const uint8_t*>(codes),
-            reinterpret_cast<const uint8_t*>(scales))
+      ->Get(plan, reinterpret_cast<const uint8_t*>(codes), reinterpret_cast<const uint8_t*>(scales))
       .status();
 }
 

@@ -98,8 +98,7 @@ absl::StatusOr<CUdeviceptr> CudaMemory::Map(Handle handle, int64_t bytes, bool w
 absl::Status CudaMemory::SetAccess(CUdeviceptr address, int64_t bytes, bool writable) {
   const CUmemAccessDesc access = {
       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = context_.device()},
-      .flags =
-          writable ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ};
+      .flags = writable ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ};
   return TETRAD_CUDA(context_, MemSetAccess, address, static_cast<size_t>(bytes), &access, 1);
 }
 
@@ -161,8 +160,8 @@ absl::StatusOr<Allocation> CudaMemory::Import(UniqueFd fd, const AllocationIdent
   // or the device is lost.
   const auto of_descriptor = [&](absl::Status status) {
     if (status.ok() || absl::IsResourceExhausted(status) || !context_.health().ok()) return status;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "fd: no exported allocation of ", bytes, " bytes of this device: ", status.message()));
+    return absl::InvalidArgumentError(absl::StrCat("fd: no exported allocation of ", bytes,
+                                                   " bytes of this device: ", status.message()));
   };
   Handle handle = 0;
   TETRAD_RETURN_IF_ERROR(of_descriptor(TETRAD_CUDA(

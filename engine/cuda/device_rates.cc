@@ -78,8 +78,7 @@ absl::StatusOr<DeviceRates> MeasureRates(CudaContext& context, const KernelLibra
   Stopwatch stopwatch(context);
   TETRAD_RETURN_IF_ERROR(stopwatch.Make());
   const Kernel& read = library.read_rate();
-  const uint32_t read_ctas =
-      static_cast<uint32_t>(multiprocessors * read.ctas_per_multiprocessor);
+  const uint32_t read_ctas = static_cast<uint32_t>(multiprocessors * read.ctas_per_multiprocessor);
   TETRAD_ASSIGN_OR_RETURN(const double read_s, stopwatch.Best([&](CUstream stream) {
     return LaunchKernel(context, read, read_ctas, stream, address, bytes, address);
   }));

@@ -50,9 +50,9 @@ KernelLibrary::~KernelLibrary() {
 absl::StatusOr<CUmodule> KernelLibrary::LoadUnit(std::string_view unit, int capability) {
   const KernelImage* const image = ChooseImage(KernelImages(), unit, capability);
   if (image == nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("this build has no code of ", std::string(unit), " for compute capability ",
-                     capability / 10, ".", capability % 10));
+    return absl::FailedPreconditionError(absl::StrCat("this build has no code of ",
+                                                      std::string(unit), " for compute capability ",
+                                                      capability / 10, ".", capability % 10));
   }
   modules_.reserve(modules_.size() + 1);
   CUmodule module = nullptr;
@@ -75,7 +75,8 @@ absl::Status KernelLibrary::Find(CUmodule module, const char* entry, int32_t thr
   TETRAD_RETURN_IF_ERROR(TETRAD_CUDA(context_, FuncGetAttribute, &local_bytes,
                                      CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, kernel.function));
   if (local_bytes > 0) {
-    return absl::InternalError(absl::StrCat(entry, " uses ", local_bytes, " bytes of local memory"));
+    return absl::InternalError(
+        absl::StrCat(entry, " uses ", local_bytes, " bytes of local memory"));
   }
   int ctas = 0;
   TETRAD_RETURN_IF_ERROR(TETRAD_CUDA(context_, OccupancyMaxActiveBlocksPerMultiprocessor, &ctas,

@@ -63,10 +63,10 @@ absl::Status LaunchGraphs::MakeSlab() {
   TETRAD_ASSIGN_OR_RETURN(slab.states, memory_.Allocate(kPlacesPerSlab * sizeof(LaunchState)));
   const size_t bytes = kPlacesPerSlab * options_.depth * sizeof(CompletionRecord);
   void* records = nullptr;
-  TETRAD_RETURN_IF_ERROR(context_.Check(
-      context_.driver().MemHostAlloc(&records, bytes,
-                                     CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
-      "cuMemHostAlloc", absl::StrCat(bytes, " bytes of page-locked host memory")));
+  TETRAD_RETURN_IF_ERROR(
+      context_.Check(context_.driver().MemHostAlloc(
+                         &records, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+                     "cuMemHostAlloc", absl::StrCat(bytes, " bytes of page-locked host memory")));
   absl::Cleanup free = [&] {
     context_.Release(context_.driver().MemFreeHost(records), "cuMemFreeHost");
   };
@@ -145,8 +145,8 @@ absl::Status LaunchGraphs::Capture(ActivationType type, uint32_t place, Template
   return absl::OkStatus();
 }
 
-absl::Status LaunchGraphs::SetNode(const LaunchGraph& graph, CUgraphNode node,
-                                   const Kernel& kernel, uint32_t grid, void* arguments) {
+absl::Status LaunchGraphs::SetNode(const LaunchGraph& graph, CUgraphNode node, const Kernel& kernel,
+                                   uint32_t grid, void* arguments) {
   CUDA_KERNEL_NODE_PARAMS parameters{};
   parameters.func = kernel.function;
   parameters.gridDimX = grid;
@@ -185,10 +185,9 @@ absl::StatusOr<std::unique_ptr<LaunchGraph>> LaunchGraphs::Make(ActivationType t
   // At the limit one graph has to go for each that comes; the driver then uses
   // its memory again.
   if (stats_.bytes >= options_.limit_bytes && !DestroyLongestIdle()) {
-    return absl::ResourceExhaustedError(absl::StrCat("graph_bytes: ", stats_.graphs,
-                                                     " graphs in use take ", stats_.bytes,
-                                                     " bytes, the limit is ",
-                                                     options_.limit_bytes));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("graph_bytes: ", stats_.graphs, " graphs in use take ", stats_.bytes,
+                     " bytes, the limit is ", options_.limit_bytes));
   }
   if (free_places_.empty()) TETRAD_RETURN_IF_ERROR(MakeSlab());
   auto graph = std::make_unique<LaunchGraph>();

@@ -108,7 +108,7 @@ class LaunchGraphs {
   const KernelLibrary& library_;
   OwnMemory& memory_;
   const Options options_;
-  mutable std::mutex mutex_;  // guards all below
+  mutable std::mutex mutex_;   // guards all below
   CUstream stream_ = nullptr;  // for captures and uploads
   std::array<Template, KernelLibrary::kActivationTypes> templates_;
   std::vector<Slab> slabs_;

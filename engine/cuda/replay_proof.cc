@@ -70,8 +70,8 @@ absl::StatusOr<std::unique_ptr<ReplayProof>> ReplayProof::Create(CudaContext& co
                                                                  OwnMemory& memory,
                                                                  LaunchGraphs& graphs) {
   std::unique_ptr<ReplayProof> proof(new ReplayProof(context, library, memory, graphs));
-  TETRAD_RETURN_IF_ERROR(TETRAD_CUDA(context, StreamCreateWithPriority, &proof->stream_,
-                                     CU_STREAM_NON_BLOCKING, 0));
+  TETRAD_RETURN_IF_ERROR(
+      TETRAD_CUDA(context, StreamCreateWithPriority, &proof->stream_, CU_STREAM_NON_BLOCKING, 0));
   return proof;
 }
 
@@ -136,8 +136,8 @@ absl::Status ReplayProof::Round(const Plan& plan, const PlanOnDevice& on_device,
                                 const Scratch& scratch, LaunchArguments arguments,
                                 LaunchGraph& graph, uint32_t round) {
   TETRAD_RETURN_IF_ERROR(FillOperands(plan, scratch, round));
-  TETRAD_RETURN_IF_ERROR(LaunchKernel(context_, library_.gemm(graph.type), on_device.grid, stream_,
-                                      arguments));
+  TETRAD_RETURN_IF_ERROR(
+      LaunchKernel(context_, library_.gemm(graph.type), on_device.grid, stream_, arguments));
   {
     const std::lock_guard lock(graph.launching);
     TETRAD_RETURN_IF_ERROR(TETRAD_CUDA(context_, GraphLaunch, graph.exec, stream_));

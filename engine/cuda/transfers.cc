@@ -141,8 +141,8 @@ absl::Status Transfers::Clear(CUdeviceptr to, int64_t bytes) {
   const Lease lease(*this);
   Slot& slot = *lease;
   TETRAD_RETURN_IF_ERROR(Make(slot));
-  TETRAD_RETURN_IF_ERROR(TETRAD_CUDA(context_, MemsetD8Async, to, 0, static_cast<size_t>(bytes),
-                                     slot.front().stream));
+  TETRAD_RETURN_IF_ERROR(
+      TETRAD_CUDA(context_, MemsetD8Async, to, 0, static_cast<size_t>(bytes), slot.front().stream));
   return TETRAD_CUDA(context_, StreamSynchronize, slot.front().stream);
 }
 
