@@ -31,8 +31,6 @@ endmacro()
 tetrad_find_package(Threads)
 tetrad_find_package(absl CONFIG)
 tetrad_find_package(nlohmann_json CONFIG)
-# Optional: without it nothing of CUDA is built.
-find_package(CUDAToolkit QUIET)
 if(TETRAD_BUILD_TESTS)
   tetrad_find_package(GTest)
   tetrad_find_package(Python3 COMPONENTS Interpreter)

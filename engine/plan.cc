@@ -52,6 +52,8 @@ absl::StatusOr<Plan> BuildPlan(const Signature& signature, const DeviceLimits& l
   plan.wire = LayOut(signature, 1);
   plan.kernel = kernel.name;
   plan.tile = kernel.tile;
+  plan.ctas_per_multiprocessor = kernel.ctas_per_multiprocessor;
+  const int32_t ctas = limits.ctas * kernel.ctas_per_multiprocessor;
   plan.floor = ComputeFloor(signature, limits.rates);
   if (signature.device_m()) {
     plan.explanation =
@@ -59,7 +61,7 @@ absl::StatusOr<Plan> BuildPlan(const Signature& signature, const DeviceLimits& l
                      " x ", kernel.tile.max_columns, " are formed from the live counts");
     return plan;
   }
-  plan.schedule = LayOutTiles(signature.groups, kernel.tile, limits.ctas);
+  plan.schedule = LayOutTiles(signature.groups, kernel.tile, ctas);
   int32_t rows = 0, columns = 0;
   for (const Tile& tile : plan.schedule.tiles) {
     rows = std::max(rows, tile.rows);
@@ -70,7 +72,7 @@ absl::StatusOr<Plan> BuildPlan(const Signature& signature, const DeviceLimits& l
   std::snprintf(balance, sizeof(balance), "%.2f", plan.schedule.balance());
   plan.explanation = absl::StrCat(
       kernel.name, ": ", plan.schedule.tiles.size(), " tiles of at most ", rows, " x ", columns,
-      " on ", limits.ctas, " CTAs, longest CTA ", balance, " of the ideal; bound by ",
+      " on ", ctas, " CTAs, longest CTA ", balance, " of the ideal; bound by ",
       plan.floor.compute_us >= plan.floor.memory_us ? "arithmetic" : "memory");
   return plan;
 }

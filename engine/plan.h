@@ -21,6 +21,7 @@ namespace tetrad {
 struct KernelTraits {
   std::string name;  // e.g. "cpu.avx512"
   TileTraits tile;
+  int32_t ctas_per_multiprocessor = 1;  // as many lie on each of the device's `ctas` at a time
 };
 
 struct DeviceLimits {
@@ -41,6 +42,7 @@ struct Plan {
   OperandLayout wire;    // operands and output of an inline request, concatenated
   std::string kernel;
   TileTraits tile;
+  int32_t ctas_per_multiprocessor = 1;
   Schedule schedule;  // empty with device-side M: tiles follow the live counts
   Floor floor;
   std::string explanation;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Tetrad Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// SpinUntil: waits without leaving the processor, for what another thread is
+// Waiting without leaving the processor, for what another thread or a device is
 // about to do. A thread that slept is back after 5 to 50 µs, one that spins
 // after a fraction of one; it takes a processor meanwhile.
 #pragma once
@@ -10,8 +10,8 @@
 
 namespace tetrad {
 
-// Tells the processor that this thread only waits.
-inline void SpinPause() {
+// What a thread does between two looks at memory that another writes.
+inline void Pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
@@ -26,7 +26,7 @@ bool SpinUntil(Ready ready, std::chrono::steady_clock::time_point until) {
   if (ready()) return true;
   while (std::chrono::steady_clock::now() < until) {
     for (int i = 0; i < kPausesPerLook; ++i) {
-      SpinPause();
+      Pause();
       if (ready()) return true;
     }
   }

@@ -18,14 +18,18 @@ struct KernelImage {
   std::string_view unit;  // the source file, e.g. "portable"
   int capability = 0;     // 90 for 9.0
   ImageForm form = ImageForm::kCubin;
+  // Compiled for what only this capability has ("90a"); loads on no other.
+  bool specific = false;
   std::span<const std::byte> bytes;  // PTX ends with a zero byte
 };
 
+// In the order of the build files; the bytes live as long as the program.
 std::span<const KernelImage> KernelImages();
 
-// The image of `unit` to load on a device of `capability`: the cubin of the
-// highest architecture with the same major number that is not above it, else
-// the PTX not above it. Null if there is none.
+// The image of `unit` to load on a device of `capability`, the best first: the
+// specific cubin of just this capability; the cubin of the highest capability
+// with the same major number that is not above it; the PTX of the highest
+// capability not above it. Null if there is none.
 const KernelImage* ChooseImage(std::span<const KernelImage> images, std::string_view unit,
                                int capability);
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Device code that measures what a device can do at best: the rates that floors
-// are computed from.
+// are computed from. CTAs of kRateThreads.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,20 @@
 namespace tetrad::cuda {
 
 // tetrad_rate_read(const uint8_t* from, int64_t bytes, uint32_t* sink)
-// Reads every byte once, 16 at a time; grid: a few CTAs a multiprocessor.
+// Reads every byte once, 16 at a time; `from` is a multiple of 16; grid: a few
+// CTAs a multiprocessor. Writes to *sink, or not, so that no read is left out.
 inline constexpr char kReadRateEntry[] = "tetrad_rate_read";
 
 // tetrad_rate_mma(uint32_t* sink, int32_t repeats)
-// 16-bit tensor-core multiply-adds with FP32 accumulation, operands from
-// registers or shared memory, on the fastest instruction of the architecture
-// (wgmma on 9.0a). One CTA adds kMmaFlopsPerRepeat * repeats FLOPs, a value that
-// the image decides: tetrad_rate_mma_flops is a __device__ constant no host can
-// read without the driver, so the entry writes it to sink[0] when repeats is 0.
+// FP16 tensor-core multiply-adds with FP32 accumulation on dequantised FP4
+// values, by the fastest instruction of the architecture: wgmma with operands in
+// shared memory where the image is for 9.0a, else mma.sync with operands in
+// registers. Grid: kMmaRateCtas a multiprocessor. A CTA does
+// kMmaFlopsPerRepeat * repeats operations (two a multiply-add), whatever the
+// image. Writes to *sink, or not, so that no product is left out.
 inline constexpr char kMmaRateEntry[] = "tetrad_rate_mma";
+inline constexpr int64_t kMmaFlopsPerRepeat = int64_t{1} << 22;
+inline constexpr int32_t kMmaRateCtas = 1;
 
 inline constexpr int32_t kRateThreads = 256;
 

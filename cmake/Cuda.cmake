@@ -1,0 +1,104 @@
+# SPDX-FileCopyrightText: The Tetrad Authors
+# SPDX-License-Identifier: Apache-2.0
+# The CUDA toolkit, if there is one: nvcc and the headers, nothing to link. CMake knows no
+# language CUDA here: device code becomes images (kernels/cuda/images.h) in custom commands,
+# and host code is plain C++ that finds the driver at run time.
+#
+# TETRAD_BUILD_CUDA   whether GPU parts are built; default: if the toolkit is found. ON without
+#                     one ends the configuration.
+# tetrad_cuda_images(TARGET SOURCES a.cu ...)   compiles each source for every architecture and
+#                     embeds the images in TARGET, with the table that KernelImages() returns. The
+#                     source property TETRAD_CUDA_SPECIFIC names architectures more, e.g. 90a.
+# tetrad_gpu_test(NAME SOURCES ... [DEPS ...])   a test with label gpu that may skip
+set(TETRAD_CUDA_MINIMUM 12.8)  # the first that compiles for sm_100
+set(TETRAD_CUDA_ARCHITECTURES 80 90 100)
+set(TETRAD_CUDA_PTX 80)
+
+find_package(CUDAToolkit ${TETRAD_CUDA_MINIMUM} QUIET)
+if(CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE)
+  set(tetrad_cuda_found ON)
+else()
+  set(tetrad_cuda_found OFF)
+endif()
+option(TETRAD_BUILD_CUDA "Build the GPU parts (needs the CUDA toolkit)" ${tetrad_cuda_found})
+if(TETRAD_BUILD_CUDA AND NOT tetrad_cuda_found)
+  message(FATAL_ERROR "TETRAD_BUILD_CUDA needs a CUDA toolkit from ${TETRAD_CUDA_MINIMUM} on; "
+                      "CUDAToolkit_ROOT says where it is")
+elseif(TETRAD_BUILD_CUDA)
+  message(STATUS "Tetrad: GPU parts are built with nvcc ${CUDAToolkit_VERSION} "
+                 "(${CUDAToolkit_NVCC_EXECUTABLE})")
+elseif(tetrad_cuda_found)
+  message(STATUS "Tetrad: GPU parts are not built, TETRAD_BUILD_CUDA is off")
+else()
+  message(STATUS "Tetrad: GPU parts are not built, "
+                 "no CUDA toolkit from ${TETRAD_CUDA_MINIMUM} on was found")
+endif()
+
+# One image: NAME.cubin or NAME.ptx with NAME.resources, what ptxas says of registers and memory.
+function(tetrad_cuda_image source name code format)
+  set(image "${CMAKE_CURRENT_BINARY_DIR}/${name}.${format}")
+  string(REPLACE "sm_" "compute_" architecture "${code}")
+  add_custom_command(OUTPUT "${image}" BYPRODUCTS "${CMAKE_CURRENT_BINARY_DIR}/${name}.resources"
+    COMMAND "${CMAKE_COMMAND}" "-Dnvcc=${CUDAToolkit_NVCC_EXECUTABLE}"
+      "-Dcompiler=${CMAKE_CXX_COMPILER}" "-Dsource=${CMAKE_CURRENT_SOURCE_DIR}/${source}"
+      "-Droot=${CMAKE_SOURCE_DIR}" "-Dimage=${image}" "-Dformat=${format}" "-Dcode=${code}"
+      "-Darchitecture=${architecture}"
+      "-Dresources=${CMAKE_CURRENT_BINARY_DIR}/${name}.resources"
+      -P "${CMAKE_SOURCE_DIR}/cmake/compile-cuda.cmake"
+    DEPENDS "${source}" "${CMAKE_SOURCE_DIR}/cmake/compile-cuda.cmake"
+    DEPFILE "${image}.d"
+    COMMENT "Compiling ${source} for ${code}" VERBATIM)
+endfunction()
+
+function(tetrad_cuda_images target)
+  cmake_parse_arguments(arg "" "" "SOURCES" ${ARGN})
+  set(images "")
+  set(TETRAD_IMAGE_BYTES "")
+  set(TETRAD_IMAGE_SYMBOLS "")
+  set(TETRAD_IMAGE_ROWS "")
+  foreach(source IN LISTS arg_SOURCES)
+    get_filename_component(unit "${source}" NAME_WE)
+    get_source_file_property(specific "${source}" TETRAD_CUDA_SPECIFIC)
+    if(NOT specific)
+      set(specific "")
+    endif()
+    foreach(kind IN LISTS TETRAD_CUDA_ARCHITECTURES specific ITEMS ptx)
+      set(is_specific false)
+      if(kind STREQUAL "ptx")
+        set(capability ${TETRAD_CUDA_PTX})
+        set(name ${unit}_compute_${capability})
+        set(format ptx)
+        set(form kPtx)
+        tetrad_cuda_image("${source}" ${name} compute_${capability} ptx)
+      else()
+        string(REGEX MATCH "^[0-9]+" capability ${kind})
+        if(NOT kind STREQUAL capability)
+          set(is_specific true)
+        endif()
+        set(name ${unit}_sm_${kind})
+        set(format cubin)
+        set(form kCubin)
+        tetrad_cuda_image("${source}" ${name} sm_${kind} cubin)
+      endif()
+      set(image "${CMAKE_CURRENT_BINARY_DIR}/${name}.${format}")
+      list(APPEND images "${image}")
+      string(APPEND TETRAD_IMAGE_BYTES "TETRAD_IMAGE(${name}, \"${image}\");\n")
+      string(APPEND TETRAD_IMAGE_SYMBOLS "TETRAD_IMAGE_SYMBOLS(${name});\n")
+      string(APPEND TETRAD_IMAGE_ROWS "    {\"${unit}\", ${capability}, ImageForm::${form}, "
+        "${is_specific}, {tetrad_image_${name}, tetrad_image_end_${name}}},\n")
+    endforeach()
+  endforeach()
+  set(table "${CMAKE_CURRENT_BINARY_DIR}/${target}_images.cc")
+  configure_file("${CMAKE_SOURCE_DIR}/cmake/images.cc.in" "${table}" @ONLY)
+  set_source_files_properties("${table}" PROPERTIES OBJECT_DEPENDS "${images}")
+  target_sources(${target} PRIVATE "${table}")
+endfunction()
+
+# Without a GPU the tests of such a program skip, which CTest says of it as a whole.
+function(tetrad_gpu_test name)
+  tetrad_test(${name} ${ARGN} LABELS gpu TIMEOUT 600)
+  if(TETRAD_BUILD_TESTS)
+    set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]"
+      RUN_SERIAL ON)
+  endif()
+endfunction()

@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// CudaContext: the driver, one device and its primary context, and whether they
+// are still to be trusted. Every call of the driver goes through it, so that
+// every result is looked at.
+//
+// Thread-safe.
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/statusor.h"
+
+#include "engine/cuda/errors.h"
+#include "engine/support/status_macros.h"
+#include "kernels/cuda/driver.h"
+
+// Calls an entry point and gives its result as a status, e.g.
+// TETRAD_CUDA(context, StreamSynchronize, stream).
+#define TETRAD_CUDA(context, entry, ...) \
+  (context).Check((context).driver().entry(__VA_ARGS__), "cu" #entry)
+
+namespace tetrad::cuda {
+
+class CudaContext {
+ public:
+  // `on_lost` is called once, when an error ended the context.
+  static absl::StatusOr<std::unique_ptr<CudaContext>> Create(const CudaDriver& driver,
+                                                             CUdevice device,
+                                                             absl::AnyInvocable<void()> on_lost);
+  ~CudaContext();
+  CudaContext(const CudaContext&) = delete;
+
+  const CudaDriver& driver() const { return driver_; }
+  CUdevice device() const { return device_; }
+
+  // Makes the context current in the calling thread. Before any call that needs one.
+  absl::Status Enter() {
+    TETRAD_RETURN_IF_ERROR(health_.status());
+    return Check(driver_.CtxSetCurrent(context_), "cuCtxSetCurrent");
+  }
+  absl::Status Check(CUresult result, const char* call, absl::string_view detail = {}) {
+    return result == CUDA_SUCCESS ? absl::OkStatus() : health_.Check(result, call, detail);
+  }
+  // Of calls that give something back: what they say matters only if it is the
+  // end of the device.
+  void Release(CUresult result, const char* call) { health_.Note(result, call); }
+  absl::Status health() const { return health_.status(); }
+
+  absl::StatusOr<int> Attribute(CUdevice_attribute attribute);
+  absl::StatusOr<int64_t> FreeBytes();
+  // Held while device memory is taken or given back, so that a fall of the free
+  // bytes can be put down to one of them.
+  std::mutex& memory_mutex() { return memory_mutex_; }
+
+ private:
+  CudaContext(const CudaDriver& driver, CUdevice device, absl::AnyInvocable<void()> on_lost)
+      : driver_(driver), device_(device), health_(std::move(on_lost)) {}
+
+  const CudaDriver driver_;
+  const CUdevice device_;
+  CUcontext context_ = nullptr;
+  DeviceHealth health_;
+  std::mutex memory_mutex_;
+};
+
+}  // namespace tetrad::cuda

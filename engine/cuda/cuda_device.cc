@@ -1,0 +1,473 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/cuda/cuda_device.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <mutex>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+
+#include "engine/binding_table.h"
+#include "engine/bound_operands.h"
+#include "engine/cuda/completion_poller.h"
+#include "engine/cuda/context.h"
+#include "engine/cuda/cuda_memory.h"
+#include "engine/cuda/device_rates.h"
+#include "engine/cuda/kernel_library.h"
+#include "engine/cuda/launch_graphs.h"
+#include "engine/cuda/own_memory.h"
+#include "engine/cuda/plans_on_device.h"
+#include "engine/cuda/ranges.h"
+#include "engine/cuda/replay_proof.h"
+#include "engine/cuda/transfers.h"
+#include "kernels/cuda/portable.h"
+
+namespace tetrad::cuda {
+namespace {
+
+// Left to the driver and to others where the limit is not given, beside what the
+// device itself may take.
+constexpr int64_t kReserveBytes = int64_t{512} << 20;
+constexpr int kLeastCapability = 80;
+
+struct Binding {
+  Binding(AllocationTable& memory, std::shared_ptr<const Plan> of)
+      : plan(std::move(of)), operands(memory) {}
+  const std::shared_ptr<const Plan> plan;
+  std::shared_ptr<const PlanOnDevice> on_device;
+  BoundOperands operands;
+  std::unique_ptr<LaunchGraph> graph;
+};
+
+std::string UuidText(const CUuuid& uuid) {
+  char text[41] = "GPU-";
+  char* out = text + 4;
+  for (int i = 0; i < 16; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) *out++ = '-';
+    std::snprintf(out, 3, "%02x", static_cast<unsigned>(static_cast<uint8_t>(uuid.bytes[i])));
+    out += 2;
+  }
+  return text;
+}
+
+absl::StatusOr<int> CapabilityOf(const CudaDriver& driver, CUdevice device) {
+  int major = 0, minor = 0;
+  TETRAD_RETURN_IF_ERROR(CudaStatus(
+      driver.DeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device),
+      "cuDeviceGetAttribute"));
+  TETRAD_RETURN_IF_ERROR(CudaStatus(
+      driver.DeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device),
+      "cuDeviceGetAttribute"));
+  return major * 10 + minor;
+}
+
+absl::StatusOr<DeviceInfo> Describe(const CudaDriver& driver, CUdevice device) {
+  DeviceInfo info;
+  CUuuid uuid;
+  char name[256] = "";
+  TETRAD_RETURN_IF_ERROR(CudaStatus(driver.DeviceGetUuid(&uuid, device), "cuDeviceGetUuid"));
+  TETRAD_RETURN_IF_ERROR(
+      CudaStatus(driver.DeviceGetName(name, sizeof(name), device), "cuDeviceGetName"));
+  info.uuid = UuidText(uuid);
+  info.name = name;
+  TETRAD_ASSIGN_OR_RETURN(info.capability, CapabilityOf(driver, device));
+  return info;
+}
+
+absl::StatusOr<std::vector<CUdevice>> Devices(const CudaDriver& driver) {
+  int count = 0;
+  TETRAD_RETURN_IF_ERROR(CudaStatus(driver.DeviceGetCount(&count), "cuDeviceGetCount"));
+  std::vector<CUdevice> devices(static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    TETRAD_RETURN_IF_ERROR(
+        CudaStatus(driver.DeviceGet(&devices[static_cast<size_t>(i)], i), "cuDeviceGet"));
+  }
+  return devices;
+}
+
+absl::StatusOr<std::pair<CUdevice, DeviceInfo>> FindDevice(const CudaDriver& driver,
+                                                           const std::string& uuid) {
+  TETRAD_ASSIGN_OR_RETURN(const std::vector<CUdevice> devices, Devices(driver));
+  std::string there;
+  for (const CUdevice device : devices) {
+    TETRAD_ASSIGN_OR_RETURN(DeviceInfo info, Describe(driver, device));
+    const bool usable = info.capability >= kLeastCapability;
+    if (usable && (uuid.empty() || uuid == info.uuid)) return std::pair{device, std::move(info)};
+    absl::StrAppend(&there, there.empty() ? "" : ", ", info.uuid, " (", info.name, ", capability ",
+                    info.capability / 10, ".", info.capability % 10, ")");
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("no CUDA device ", uuid.empty() ? "of capability 8.0 or higher" : uuid,
+                   "; there are: ", there.empty() ? "none" : there));
+}
+
+KernelTraits PortableTraits(const Kernel& kernel) {
+  KernelTraits traits;
+  traits.name = "cuda.portable";
+  traits.tile = {.max_rows = kPortableTileRows,
+                 .max_columns = kPortableTileColumns,
+                 .row_granule = kPortableRowGranule,
+                 .column_granule = kPortableColumnGranule,
+                 .overhead_rows = 32};
+  traits.ctas_per_multiprocessor =
+      std::min(kPortableCtasPerMultiprocessor, kernel.ctas_per_multiprocessor);
+  return traits;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<DeviceInfo>> ListDevices(const CudaDriver& driver) {
+  TETRAD_ASSIGN_OR_RETURN(const std::vector<CUdevice> devices, Devices(driver));
+  std::vector<DeviceInfo> usable;
+  for (const CUdevice device : devices) {
+    TETRAD_ASSIGN_OR_RETURN(DeviceInfo info, Describe(driver, device));
+    if (info.capability >= kLeastCapability) usable.push_back(std::move(info));
+  }
+  return usable;
+}
+
+class CudaDevice::Impl {
+ public:
+  Impl(std::unique_ptr<CudaContext> context, const Options& options)
+      : options_(options), context_(std::move(context)) {}
+  ~Impl();
+
+  absl::Status Start(const DeviceInfo& info, std::function<void()> wake);
+  absl::Status Bind(Binding& binding, const OperandBlocks& blocks);
+  absl::Status Launch(uint32_t lane, BindingId id, uint64_t ticket);
+
+ private:
+  friend class CudaDevice;
+  struct Lane {
+    CUstream stream = nullptr;
+    std::mutex mutex;  // launches of a lane are made one after the other
+  };
+  absl::Status MakeLanes();
+  absl::Status SetLimits(const DeviceInfo& info, int64_t free_bytes);
+  void OnEnded(const CompletionPoller::Ended& ended);
+  absl::Status Admit(BindingId id, Binding** binding);
+  void Unadmit(BindingId id);
+
+  const Options options_;
+  DeviceLimits limits_;
+  const std::unique_ptr<CudaContext> context_;
+  std::unique_ptr<Transfers> transfers_;
+  std::unique_ptr<CudaMemory> memory_;
+  std::unique_ptr<OwnMemory> own_memory_;
+  std::unique_ptr<KernelLibrary> library_;
+  std::unique_ptr<LaunchGraphs> graphs_;
+  std::unique_ptr<ReplayProof> proof_;
+  std::unique_ptr<PlansOnDevice> plans_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  mutable std::mutex mutex_;
+  BindingTable<Binding> bindings_;       // guarded by mutex_
+  int32_t in_flight_ = 0;                // completed and not polled included; guarded by mutex_
+  std::vector<Completion> completions_;  // not yet polled; guarded by mutex_
+  std::unique_ptr<CompletionPoller> poller_;  // stops before the rest goes
+};
+
+absl::Status CudaDevice::Impl::MakeLanes() {
+  int least = 0, greatest = 0;  // a greater priority is a smaller number
+  TETRAD_RETURN_IF_ERROR(TETRAD_CUDA(*context_, CtxGetStreamPriorityRange, &least, &greatest));
+  for (int32_t i = 0; i < options_.lanes; ++i) {
+    lanes_.push_back(std::make_unique<Lane>());
+    TETRAD_RETURN_IF_ERROR(TETRAD_CUDA(*context_, StreamCreateWithPriority, &lanes_.back()->stream,
+                                       CU_STREAM_NON_BLOCKING, i == 0 ? greatest : least));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaDevice::Impl::SetLimits(const DeviceInfo& info, int64_t free_bytes) {
+  limits_.uuid = info.uuid;
+  limits_.name = info.name;
+  limits_.capability = absl::StrCat("sm_", info.capability);
+  TETRAD_ASSIGN_OR_RETURN(limits_.ctas,
+                          context_->Attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
+  const int64_t kept = kReserveBytes + options_.graph_bytes + options_.plan_bytes;
+  limits_.memory_bytes =
+      options_.memory_bytes > 0 ? options_.memory_bytes : std::max<int64_t>(free_bytes - kept, 0);
+  limits_.lanes = options_.lanes;
+  limits_.max_in_flight = options_.max_in_flight;
+  return absl::OkStatus();
+}
+
+absl::Status CudaDevice::Impl::Start(const DeviceInfo& info, std::function<void()> wake) {
+  TETRAD_ASSIGN_OR_RETURN(const int64_t free_bytes, context_->FreeBytes());
+  TETRAD_RETURN_IF_ERROR(SetLimits(info, free_bytes));
+  TETRAD_ASSIGN_OR_RETURN(const int64_t granule, CudaMemory::Granule(*context_));
+  transfers_ = std::make_unique<Transfers>(*context_, options_.copy_slots);
+  memory_ = std::make_unique<CudaMemory>(*context_, *transfers_, limits_.memory_bytes, granule);
+  own_memory_ = std::make_unique<OwnMemory>(*context_, *transfers_, options_.plan_bytes, granule);
+  TETRAD_ASSIGN_OR_RETURN(library_, KernelLibrary::Load(*context_, info.capability));
+  limits_.kernels.push_back(PortableTraits(library_->gemm(ActivationType::kNvfp4)));
+  graphs_ = std::make_unique<LaunchGraphs>(
+      *context_, *library_, *own_memory_,
+      LaunchGraphs::Options{.depth = static_cast<uint32_t>(options_.max_in_flight),
+                            .limit_bytes = options_.graph_bytes});
+  TETRAD_ASSIGN_OR_RETURN(proof_,
+                          ReplayProof::Create(*context_, *library_, *own_memory_, *graphs_));
+  plans_ = std::make_unique<PlansOnDevice>(*own_memory_, *proof_, limits_.ctas);
+  if (options_.measure_rates) {
+    TETRAD_ASSIGN_OR_RETURN(limits_.rates,
+                            MeasureRates(*context_, *library_, *memory_, limits_.ctas));
+  }
+  TETRAD_RETURN_IF_ERROR(MakeLanes());
+  completions_.reserve(static_cast<size_t>(options_.max_in_flight));
+  std::vector<CUstream> streams;
+  for (const auto& lane : lanes_) streams.push_back(lane->stream);
+  poller_ = std::make_unique<CompletionPoller>(
+      *context_, streams, static_cast<uint32_t>(options_.max_in_flight),
+      static_cast<uint32_t>(options_.max_in_flight),
+      [this](const CompletionPoller::Ended& ended) { OnEnded(ended); }, std::move(wake));
+  return absl::OkStatus();
+}
+
+CudaDevice::Impl::~Impl() {
+  poller_.reset();
+  const bool healthy = context_->Enter().ok();
+  if (!healthy) return;
+  for (const auto& lane : lanes_) {
+    if (lane->stream == nullptr) continue;
+    context_->Release(context_->driver().StreamSynchronize(lane->stream), "cuStreamSynchronize");
+    context_->Release(context_->driver().StreamDestroy(lane->stream), "cuStreamDestroy");
+  }
+}
+
+void CudaDevice::Impl::OnEnded(const CompletionPoller::Ended& ended) {
+  std::lock_guard lock(mutex_);
+  bindings_.EndLaunch(ended.launched.binding);
+  completions_.push_back(
+      {ended.launched.ticket, absl::StatusCode::kOk, ended.error_word, ended.device_ns});
+}
+
+// Pins the operands, sets the graph's arguments to them and lets go of those the
+// binding had. On error the binding is as before.
+absl::Status CudaDevice::Impl::Bind(Binding& binding, const OperandBlocks& blocks) {
+  BoundOperands fresh(memory_->table());
+  TETRAD_RETURN_IF_ERROR(fresh.Pin(*binding.plan, blocks));
+  const DeviceMProblem& stack = fresh.stack();
+  if (binding.on_device == nullptr) {
+    TETRAD_ASSIGN_OR_RETURN(binding.on_device, plans_->Get(binding.plan, stack.b, stack.b_scales));
+  }
+  if (binding.graph == nullptr) {
+    TETRAD_ASSIGN_OR_RETURN(binding.graph, graphs_->Take(binding.plan->signature.types.a_type));
+  }
+  LaunchArguments arguments = binding.on_device->arguments;
+  arguments.a = stack.a;
+  arguments.a_scales = stack.a_scales;
+  arguments.b = stack.b;
+  arguments.b_scales = stack.b_scales;
+  arguments.c = static_cast<std::byte*>(stack.c);
+  arguments.alpha = stack.alpha;
+  arguments.row_scale = stack.row_scale;
+  arguments.m_values = stack.m_values;
+  TETRAD_RETURN_IF_ERROR(graphs_->SetArguments(*binding.graph, binding.on_device->grid, arguments));
+  binding.operands.Swap(fresh);
+  return absl::OkStatus();
+}
+
+absl::Status CudaDevice::Impl::Admit(BindingId id, Binding** binding) {
+  std::lock_guard lock(mutex_);
+  TETRAD_ASSIGN_OR_RETURN(*binding, bindings_.BeginLaunch(id));
+  if (in_flight_ < options_.max_in_flight) {
+    ++in_flight_;
+    return absl::OkStatus();
+  }
+  bindings_.EndLaunch(bindings_.Index(id));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("max_in_flight: ", in_flight_, " launches are under way, the limit"));
+}
+
+void CudaDevice::Impl::Unadmit(BindingId id) {
+  std::lock_guard lock(mutex_);
+  bindings_.EndLaunch(bindings_.Index(id));
+  --in_flight_;
+}
+
+absl::Status CudaDevice::Impl::Launch(uint32_t lane_index, BindingId id, uint64_t ticket) {
+  if (lane_index >= lanes_.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("lane=", lane_index, " must be below ", lanes_.size()));
+  }
+  TETRAD_RETURN_IF_ERROR(context_->Enter());
+  Binding* binding = nullptr;
+  TETRAD_RETURN_IF_ERROR(Admit(id, &binding));
+  TETRAD_CUDA_RANGE("launch");
+  Lane& lane = *lanes_[lane_index];
+  LaunchGraph& graph = *binding->graph;
+  const std::lock_guard lane_lock(lane.mutex);
+  // Also held so that the launches of a graph are numbered as they were made.
+  const std::lock_guard graph_lock(graph.launching);
+  const absl::Status launched = TETRAD_CUDA(*context_, GraphLaunch, graph.exec, lane.stream);
+  if (!launched.ok()) {
+    Unadmit(id);
+    return launched;
+  }
+  poller_->Push(lane_index, {&graph, ++graph.launches, ticket, bindings_.Index(id)});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(const CudaDriver& driver,
+                                                               const Options& options,
+                                                               std::function<void()> wake) {
+  for (const auto& [name, value] :
+       {std::pair{"max_in_flight", options.max_in_flight}, std::pair{"lanes", options.lanes},
+        std::pair{"copy_slots", options.copy_slots}}) {
+    if (value < 1) {
+      return absl::InvalidArgumentError(absl::StrCat(name, "=", value, " must be at least 1"));
+    }
+  }
+  TETRAD_ASSIGN_OR_RETURN(const auto found, FindDevice(driver, options.uuid));
+  TETRAD_ASSIGN_OR_RETURN(std::unique_ptr<CudaContext> context,
+                          CudaContext::Create(driver, found.first, wake));
+  auto impl = std::make_unique<Impl>(std::move(context), options);
+  TETRAD_RETURN_IF_ERROR(impl->Start(found.second, std::move(wake)));
+  return std::unique_ptr<CudaDevice>(new CudaDevice(std::move(impl)));
+}
+
+CudaDevice::CudaDevice(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+CudaDevice::~CudaDevice() = default;
+
+const DeviceLimits& CudaDevice::limits() const { return impl_->limits_; }
+MemoryUse CudaDevice::memory_use() const { return impl_->memory_->use(); }
+absl::Status CudaDevice::health() const { return impl_->context_->health(); }
+
+ExecutionUse CudaDevice::execution_use() const {
+  const PlansOnDevice::Stats plans = impl_->plans_->stats();
+  const LaunchGraphs::Stats graphs = impl_->graphs_->stats();
+  return {.plans = plans.plans,
+          .table_bytes = impl_->own_memory_->bytes(),
+          .graphs = graphs.graphs,
+          .graph_bytes = graphs.bytes,
+          .graph_limit_bytes = graphs.limit_bytes,
+          .captures = graphs.captures,
+          .proofs = plans.proofs};
+}
+
+absl::StatusOr<Allocation> CudaDevice::Allocate(int64_t bytes) {
+  auto allocation = impl_->memory_->Allocate(bytes);
+  if (allocation.ok() || !absl::IsResourceExhausted(allocation.status())) return allocation;
+  // The limit is ours, or the driver has no more: what nobody uses may help then.
+  impl_->own_memory_->Trim();
+  return impl_->graphs_->ReleaseIdle() > 0 ? impl_->memory_->Allocate(bytes) : allocation;
+}
+
+absl::Status CudaDevice::Free(AllocationId id) { return impl_->memory_->Free(id); }
+absl::Status CudaDevice::Seal(AllocationId id) { return impl_->memory_->Seal(id); }
+absl::StatusOr<UniqueFd> CudaDevice::Export(AllocationId id) { return impl_->memory_->Export(id); }
+absl::StatusOr<Allocation> CudaDevice::Import(UniqueFd fd, const AllocationIdentity& identity,
+                                              int64_t bytes, bool writable) {
+  return impl_->memory_->Import(std::move(fd), identity, bytes, writable);
+}
+absl::Status CudaDevice::Write(AllocationId id, int64_t offset, std::span<const std::byte> data) {
+  return impl_->memory_->Write(id, offset, data);
+}
+absl::Status CudaDevice::Fill(AllocationId id, int64_t offset, int64_t bytes, FillSource source) {
+  return impl_->memory_->Fill(id, offset, bytes, source);
+}
+absl::Status CudaDevice::Read(AllocationId id, int64_t offset, std::span<std::byte> data) const {
+  return impl_->memory_->Read(id, offset, data);
+}
+absl::Status CudaDevice::Clear(AllocationId id, int64_t offset, int64_t bytes) {
+  return impl_->memory_->Clear(id, offset, bytes);
+}
+
+absl::Status CudaDevice::MakeReady(const std::shared_ptr<const Plan>& plan, const BlockRef& b,
+                                   const BlockRef& b_scales) {
+  const int64_t code_bytes = WeightCodeBytes(plan->signature);
+  const int64_t scale_bytes = WeightScaleBytes(plan->signature);
+  if (b.bytes < code_bytes || b_scales.bytes < scale_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("weights: blocks of ", b.bytes, " and ",
+                                                   b_scales.bytes, " bytes, the plan needs ",
+                                                   code_bytes, " and ", scale_bytes));
+  }
+  AllocationTable& table = impl_->memory_->table();
+  TETRAD_ASSIGN_OR_RETURN(const uint64_t codes, table.Pin(b, false));
+  absl::Cleanup unpin_codes = [&] { table.Unpin(b.allocation, false); };
+  TETRAD_ASSIGN_OR_RETURN(const uint64_t scales, table.Pin(b_scales, false));
+  absl::Cleanup unpin_scales = [&] { table.Unpin(b_scales.allocation, false); };
+  return impl_->plans_
+      ->Get(plan, reinterpret_cast<const uint8_t*>(codes), reinterpret_cast<const uint8_t*>(scales))
+      .status();
+}
+
+absl::StatusOr<BindingId> CudaDevice::Bind(std::shared_ptr<const Plan> plan,
+                                           const OperandBlocks& operands) {
+  TETRAD_CUDA_RANGE("bind");
+  TETRAD_RETURN_IF_ERROR(impl_->context_->Enter());
+  auto binding = std::make_unique<Binding>(impl_->memory_->table(), std::move(plan));
+  absl::Cleanup give_back = [&] {
+    if (binding != nullptr && binding->graph != nullptr) {
+      impl_->graphs_->Return(std::move(binding->graph));
+    }
+  };
+  TETRAD_RETURN_IF_ERROR(impl_->Bind(*binding, operands));
+  std::lock_guard lock(impl_->mutex_);
+  return impl_->bindings_.Add(binding);
+}
+
+absl::Status CudaDevice::Rebind(BindingId id, const OperandBlocks& operands) {
+  TETRAD_CUDA_RANGE("rebind");
+  TETRAD_RETURN_IF_ERROR(impl_->context_->Enter());
+  Binding* binding;
+  {
+    std::lock_guard lock(impl_->mutex_);
+    TETRAD_ASSIGN_OR_RETURN(binding, impl_->bindings_.BeginRebind(id));
+  }
+  const absl::Status status = impl_->Bind(*binding, operands);
+  std::lock_guard lock(impl_->mutex_);
+  impl_->bindings_.EndRebind(id);
+  return status;
+}
+
+absl::Status CudaDevice::Unbind(BindingId id) {
+  std::unique_ptr<Binding> unbound;  // unpins its memory after the lock is gone
+  {
+    std::lock_guard lock(impl_->mutex_);
+    TETRAD_ASSIGN_OR_RETURN(unbound, impl_->bindings_.Remove(id));
+  }
+  impl_->graphs_->Return(std::move(unbound->graph));
+  return absl::OkStatus();
+}
+
+absl::Status CudaDevice::Launch(LaneId lane, BindingId binding, uint64_t ticket) {
+  return impl_->Launch(static_cast<uint32_t>(lane), binding, ticket);
+}
+
+size_t CudaDevice::Poll(std::span<Completion> out) {
+  std::lock_guard lock(impl_->mutex_);
+  std::vector<Completion>& completions = impl_->completions_;
+  const size_t count = std::min(out.size(), completions.size());
+  std::copy_n(completions.begin(), count, out.begin());
+  completions.erase(completions.begin(), completions.begin() + static_cast<ptrdiff_t>(count));
+  impl_->in_flight_ -= static_cast<int32_t>(count);
+  return count;
+}
+
+const CudaDriver& CudaDevice::driver() const { return impl_->context_->driver(); }
+absl::Status CudaDevice::Enter() const { return impl_->context_->Enter(); }
+
+absl::StatusOr<CudaDevice::BareLaunch> CudaDevice::BeginBareLaunches(BindingId id) {
+  std::lock_guard lock(impl_->mutex_);
+  TETRAD_ASSIGN_OR_RETURN(Binding* const binding, impl_->bindings_.BeginRebind(id));
+  LaunchGraph& graph = *binding->graph;
+  const std::lock_guard launching(graph.launching);
+  return BareLaunch{graph.exec, impl_->lanes_.back()->stream, graph.records,
+                    impl_->graphs_->depth(), graph.launches};
+}
+
+void CudaDevice::EndBareLaunches(BindingId id, uint64_t launches) {
+  std::lock_guard lock(impl_->mutex_);
+  const Binding* const binding = impl_->bindings_.Get(id);
+  if (binding == nullptr) return;
+  {
+    const std::lock_guard launching(binding->graph->launching);
+    binding->graph->launches += launches;
+  }
+  impl_->bindings_.EndRebind(id);
+}
+
+}  // namespace tetrad::cuda

@@ -1,0 +1,123 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// LaunchGraphs: instantiated CUDA graphs, each a GEMM kernel and the completion
+// kernel after it.
+//
+// A graph depends on the kernel alone: grid, tables and addresses are parameters
+// of its first node and can be set anew in about a microsecond while it is idle.
+// So each kernel is captured once, when it is first used, every graph of it is
+// instantiated from that one capture, and one that a binding gives back serves
+// any other plan of the same kernel. Nothing that comes and goes (plans, blocks,
+// weights) needs a capture.
+//
+// Bytes are what the driver's free memory fell by at instantiations, less what it
+// rose by at destructions: the driver takes memory for graphs in large pieces, so
+// most graphs cost nothing and some a piece. Idle graphs are kept, and destroyed,
+// longest idle first, when the limit or a lack of memory asks for it.
+//
+// Thread-safe, but a graph is its holder's alone.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "engine/cuda/context.h"
+#include "engine/cuda/kernel_library.h"
+#include "engine/cuda/own_memory.h"
+#include "kernels/cuda/launch.h"
+
+namespace tetrad::cuda {
+
+// One graph. Its launches run one after the other.
+struct LaunchGraph {
+  CUgraphExec exec = nullptr;
+  ActivationType type = ActivationType::kNvfp4;  // of its kernel
+  LaunchState* state = nullptr;                  // device address
+  const CompletionRecord* records = nullptr;     // host address of `depth` of them
+  uint32_t place = 0;                            // of state and records
+  uint64_t idle_since = 0;                       // a count, not a time
+  std::mutex launching;
+  uint64_t launches = 0;  // of this place since it exists; guarded by launching
+};
+
+class LaunchGraphs {
+ public:
+  struct Options {
+    uint32_t depth = 64;  // launches of a graph that can be under way
+    int64_t limit_bytes = 256 << 20;
+  };
+  LaunchGraphs(CudaContext& context, const KernelLibrary& library, OwnMemory& memory,
+               const Options& options);
+  ~LaunchGraphs();  // every graph is back
+
+  // RESOURCE_EXHAUSTED when graphs in use take up the limit or memory lacks.
+  absl::StatusOr<std::unique_ptr<LaunchGraph>> Take(ActivationType type);
+  void Return(std::unique_ptr<LaunchGraph> graph);
+  // For launches from now on. `arguments.state` is set here.
+  absl::Status SetArguments(LaunchGraph& graph, uint32_t grid, LaunchArguments arguments);
+  // Destroys idle ones; returns their bytes.
+  int64_t ReleaseIdle();
+
+  struct Stats {
+    int64_t graphs = 0;
+    int64_t bytes = 0;
+    int64_t limit_bytes = 0;
+    int64_t captures = 0;  // captures and instantiations
+  };
+  Stats stats() const;
+  uint32_t depth() const { return options_.depth; }
+
+ private:
+  // The capture of one kernel.
+  struct Template {
+    CUgraph graph = nullptr;
+    CUgraphNode gemm = nullptr;
+    CUgraphNode completion = nullptr;
+    OwnBlock idle_tables;  // of a launch that computes nothing
+  };
+  // Records and states are made for this many graphs at a time.
+  static constexpr uint32_t kPlacesPerSlab = 16;
+  struct Slab {
+    CompletionRecord* records = nullptr;
+    CUdeviceptr records_on_device = 0;
+    OwnBlock states;
+  };
+
+  // All below need mutex_.
+  absl::Status MakeTemplate(ActivationType type, Template& made);
+  absl::Status Capture(ActivationType type, uint32_t place, Template& made);
+  absl::Status MakeSlab();
+  LaunchArguments IdleArguments(ActivationType type, uint32_t place) const;
+  CompletionArguments CompletionOf(uint32_t place) const;
+  LaunchState* StateOf(uint32_t place) const;
+  absl::StatusOr<std::unique_ptr<LaunchGraph>> Make(ActivationType type);
+  absl::Status Instantiate(LaunchGraph& graph);
+  void Destroy(std::unique_ptr<LaunchGraph> graph);
+  bool DestroyLongestIdle();
+  absl::Status SetNode(const LaunchGraph& graph, CUgraphNode node, const Kernel& kernel,
+                       uint32_t grid, void* arguments);
+
+  CudaContext& context_;
+  const KernelLibrary& library_;
+  OwnMemory& memory_;
+  const Options options_;
+  mutable std::mutex mutex_;   // guards all below
+  CUstream stream_ = nullptr;  // for captures and uploads
+  std::array<Template, KernelLibrary::kActivationTypes> templates_;
+  std::vector<Slab> slabs_;
+  std::vector<uint32_t> free_places_;
+  std::vector<uint64_t> place_launches_;  // so far, of places whose graph is gone
+  std::array<std::deque<std::unique_ptr<LaunchGraph>>, KernelLibrary::kActivationTypes>
+      idle_;  // longest idle first
+  uint64_t returns_ = 0;
+  Stats stats_;
+};
+
+}  // namespace tetrad::cuda
