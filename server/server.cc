@@ -86,7 +86,8 @@ class Server::Impl {
         engine_(engine),
         work_("tetrad-work", kWorkThreads, kWorkQueue),
         replies_("tetrad-reply", kReplyThreads,
-                 static_cast<size_t>(config.queue_depth + engine.device_limits().max_in_flight)),
+                 static_cast<size_t>(config.queue_depth + engine.device_limits().max_in_flight),
+                 absl::ToChronoNanoseconds(engine.options().spin)),
         loads_("tetrad-load", kLoadThreads, kLoadQueue),
         context_{config,           engine,      metrics_, gate_,    streams_, log,
                  checkpoint_root_, call_bytes_, work_,    replies_, loads_,   absl::Now()} {}
