@@ -379,6 +379,7 @@ void Engine::Impl::ReturnBoundChunks() {
 EngineStats Engine::Impl::Stats() const {
   EngineStats stats;
   stats.memory = device_->memory_use();
+  stats.execution = device_->execution_use();
   const PlanCache::Stats plans = plans_.cache().stats();
   stats.plans_cached = plans.size;
   stats.plan_hits = plans.hits;

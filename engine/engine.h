@@ -94,6 +94,7 @@ struct ExecuteRequest {
 
 struct EngineStats {
   MemoryUse memory;
+  ExecutionUse execution;
   int64_t plans_cached = 0;
   int64_t plan_hits = 0;
   int64_t plan_misses = 0;
