@@ -265,7 +265,7 @@ std::span<const ConfigOption> ConfigOptions() {
       {.name = "spin-microseconds",
        .value = "COUNT",
        .help = "How long a thread spins for work before it sleeps; -1: 300 with a GPU and at "
-               "least 4 processors, else 0",
+               "least 8 processors, else 0",
        .field = &Config::spin_microseconds,
        .least = -1,
        .most = 1'000'000},

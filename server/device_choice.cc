@@ -34,9 +34,9 @@ absl::StatusOr<std::optional<cpu::InstructionSet>> ParseInstructionSet(const std
       absl::StrCat("unknown instruction set '", ErrorText(text, 64), "'"));
 }
 
-// Threads that spin beside a GPU: that of Step(), one of the reply pool, the
-// device's own. One processor is left for the RPC library.
-constexpr int kProcessorsToSpin = 4;
+// Three threads spin beside a GPU: that of Step(), one of the reply pool, the
+// device's own. The RPC library and clients need processors, too.
+constexpr int kProcessorsToSpin = 8;
 // Longer than a client takes from an answer to its next request.
 constexpr absl::Duration kGpuSpin = absl::Microseconds(300);
 

@@ -3,10 +3,11 @@
 //
 // Waiting without leaving the processor, for what another thread or a device is
 // about to do. A thread that slept is back after 5 to 50 µs, one that spins
-// after a fraction of one; it takes a processor meanwhile.
+// after a fraction of one; it takes a processor meanwhile, if nobody else wants it.
 #pragma once
 
 #include <chrono>
+#include <thread>
 
 namespace tetrad {
 
@@ -29,6 +30,8 @@ bool SpinUntil(Ready ready, std::chrono::steady_clock::time_point until) {
       Pause();
       if (ready()) return true;
     }
+    // Who is waited for may wait for this processor.
+    std::this_thread::yield();
   }
   return false;
 }
