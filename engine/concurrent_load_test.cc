@@ -44,6 +44,7 @@ class ConcurrentLoadTest : public ::testing::Test {
          .staging_bytes = 200 << 10,
          .queue_depth = 12,
          .pool_chunk_bytes = 64 << 10,
+         .spin = absl::Microseconds(20),  // so that rings find the thread in either state
          .leases = {.grace = absl::Milliseconds(1), .handle_idle = absl::Milliseconds(2)}});
     for (int v = 0; v < kVersions; ++v) {
       samples_.push_back(std::make_unique<SampleRequest>(

@@ -49,6 +49,10 @@ absl::Status OutcomeStatus(const Launch& launch, const Signature& signature) {
   return absl::InternalError("unknown launch outcome");
 }
 
+// Below any sensible launch_timeout, so that the thread of Step() need not be
+// told of a launch which the device took at once.
+constexpr int64_t kStepIntervalNs = 1'000'000'000;
+
 PlanHandles::Limits HandleLimits(const EngineOptions& options) {
   return {.entries = {"max_plan_handles", options.max_plan_handles},
           .bytes = {"bytes of plan handles", int64_t{256} << 20},
@@ -85,7 +89,9 @@ class Engine::Impl {
         handles_(HandleNames("plan", generation_, "prepare again"), HandleLimits(options_)),
         executor_(*device_,
                   {.queue_depth = options_.queue_depth,
-                   .launch_timeout_ns = absl::ToInt64Nanoseconds(options_.launch_timeout)},
+                   .launch_timeout_ns = absl::ToInt64Nanoseconds(options_.launch_timeout),
+                   .launch_at_submit = drive_.launch_in_execute,
+                   .step_interval_ns = drive_.step_interval_ns},
                   drive_.clock) {}
 
   absl::StatusOr<PreparedPlan> Prepare(std::string_view client, const SignatureRequest& request,
@@ -283,15 +289,17 @@ ExecutionId Engine::Impl::Execute(const ExecuteRequest& request, Done done) {
   }
   execution->done = std::move(done);
   const ExecutionId id = slots_.id(*execution);
-  status = CatchNoMemory([&] { return executor_.Submit(&execution->launch); });
-  if (!status.ok()) {
+  const absl::StatusOr<bool> step =
+      CatchNoMemory([&] { return executor_.Submit(&execution->launch); });
+  if (!step.ok()) {
     done = std::move(execution->done);
     slots_.Put(*execution);
-    done(std::move(status));
+    done(step.status());
     return ExecutionId::kNone;
   }
-  // From here on the execution may have ended.
-  drive_.wake_step();
+  // From here on the execution may have ended. A thread that spins is woken now,
+  // so that it is awake when the launch completes.
+  if (*step || options_.spin > absl::ZeroDuration()) drive_.wake_step();
   return id;
 }
 
@@ -371,6 +379,7 @@ void Engine::Impl::ReturnBoundChunks() {
 EngineStats Engine::Impl::Stats() const {
   EngineStats stats;
   stats.memory = device_->memory_use();
+  stats.execution = device_->execution_use();
   const PlanCache::Stats plans = plans_.cache().stats();
   stats.plans_cached = plans.size;
   stats.plan_hits = plans.hits;
@@ -426,13 +435,15 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::CreateStepped(DeviceFactory make
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(DeviceFactory make_device,
                                                        const EngineOptions& options) {
-  auto step = std::make_shared<Doorbell>();
+  auto step = std::make_shared<Doorbell>(absl::ToChronoNanoseconds(options.spin));
   auto housekeep = std::make_shared<Doorbell>();
   TETRAD_ASSIGN_OR_RETURN(auto engine,
                           CreateStepped(std::move(make_device), options,
                                         {.clock = &SteadyNow,
                                          .wake_step = [step] { step->Ring(); },
-                                         .wake_housekeep = [housekeep] { housekeep->Ring(); }}));
+                                         .wake_housekeep = [housekeep] { housekeep->Ring(); },
+                                         .launch_in_execute = true,
+                                         .step_interval_ns = kStepIntervalNs}));
   engine->threads_ =
       std::make_unique<EngineThreads>(*engine, std::move(step), std::move(housekeep));
   return engine;

@@ -3,9 +3,10 @@
 //
 // EngineThreads: the two threads that drive an engine in the daemon.
 //
-// One calls Step() whenever its doorbell was rung (a launch was submitted or
+// One calls Step() whenever its doorbell was rung (a launch waits or was
 // cancelled, a completion is there) or a deadline is due; the other calls
-// Housekeep() in the same way, so that returning gigabytes delays no launch.
+// Housekeep() in the same way, so that returning gigabytes delays no launch. What
+// the device has room for is launched by neither, but by who submits it.
 // The destructor closes the engine, ends what is queued, waits for what the
 // device has, and joins.
 #pragma once

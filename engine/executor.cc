@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "engine/support/no_memory.h"
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -50,7 +51,7 @@ absl::Status Executor::Admissible() const {
   return AdmissibleLocked();
 }
 
-absl::Status Executor::Submit(Launch* launch) {
+absl::StatusOr<bool> Executor::Submit(Launch* launch) {
   std::lock_guard lock(mutex_);
   TETRAD_CHECK(launch->state_ == Launch::State::kIdle);
   TETRAD_RETURN_IF_ERROR(AdmissibleLocked());
@@ -60,7 +61,14 @@ absl::Status Executor::Submit(Launch* launch) {
   queues_[static_cast<size_t>(launch->priority)].Append(launch);
   if (launch->deadline != kNever) deadlines_.Insert(launch);
   ++queued_;
-  return absl::OkStatus();
+  if (!options_.launch_at_submit) return true;
+  EndLate(launch->submitted);  // the step that should have may be late itself
+  // What lacks memory to say why it failed is left to Step().
+  const absl::Status filled = CatchNoMemory([this] {
+    FillDevice();
+    return absl::OkStatus();
+  });
+  return !filled.ok() || ended_.head != nullptr || Due() < next_step_;
 }
 
 void Executor::Cancel(Launch* launch) {
@@ -74,7 +82,7 @@ void Executor::Cancel(Launch* launch) {
 
 Instant Executor::Step() {
   List ended;
-  Instant due = kNever;
+  Instant due;
   {
     std::lock_guard lock(mutex_);
     Collect();
@@ -82,8 +90,7 @@ Instant Executor::Step() {
     EndLate(now);
     CheckDevice(now);
     FillDevice();
-    if (const Launch* const earliest = deadlines_.earliest()) due = earliest->deadline;
-    due = std::min(due, TimeLimit());
+    due = next_step_ = std::min(Due(), After(now, options_.step_interval_ns));
     std::swap(ended, ended_);
   }
   // Outside the lock: `done` may submit again, or destroy the launch.
@@ -136,6 +143,11 @@ Instant Executor::TimeLimit() const {
   const Instant began = std::max(oldest->launching, progress_);
   const int64_t overrun = std::min(oldest->predicted_ns, kNever / kOverrun) * kOverrun;
   return After(After(began, options_.launch_timeout_ns), overrun);
+}
+
+Instant Executor::Due() const {
+  const Launch* const earliest = deadlines_.earliest();
+  return std::min(earliest != nullptr ? earliest->deadline : kNever, TimeLimit());
 }
 
 void Executor::CheckDevice(Instant now) {

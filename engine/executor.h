@@ -6,8 +6,9 @@
 // Submit() queues a launch, Step() moves everything that can move at that
 // instant: it ends launches whose deadline passed, hands the device as many as
 // it should have (high priority first, then in order of arrival), and collects
-// completions. No threads, no clock and no sockets here: engine_threads.h
-// drives it in the daemon, tests drive it by hand.
+// completions. Submit() may hand over, too, so that a launch the device has
+// room for waits for no other thread. No threads, no clock and no sockets here:
+// engine_threads.h drives it in the daemon, tests drive it by hand.
 //
 // The device is given little more than keeps it busy: what waits here can
 // still be overtaken by a higher priority, cancelled, or end at its deadline.
@@ -29,6 +30,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "engine/deadline_heap.h"
 #include "engine/device.h"
@@ -95,6 +97,10 @@ class Executor {
     // A device at whose head a launch has been for so long, beyond what kOverrun
     // times its prediction allows, without a completion, is lost.
     int64_t launch_timeout_ns = kNever;
+    // Submit() hands the device what it should have.
+    bool launch_at_submit = false;
+    // Step() is due at least so often, so that Submit() seldom has to ask for it.
+    int64_t step_interval_ns = kNever;
   };
   // How much slower than predicted a launch may be, e.g. beside other processes.
   static constexpr int64_t kOverrun = 32;
@@ -102,8 +108,9 @@ class Executor {
   Executor(Device& device, const Options& options, Clock clock);
 
   // RESOURCE_EXHAUSTED when the queue is full, UNAVAILABLE after Close() or
-  // when the device is lost.
-  absl::Status Submit(Launch* launch);
+  // when the device is lost. True if Step() is due earlier than it said, not
+  // counting completions.
+  absl::StatusOr<bool> Submit(Launch* launch);
   // What Submit() would say now: asked before work that a refusal would waste.
   absl::Status Admissible() const;
   // Before hand-over: ends it with kCancelled at the next step. On the device:
@@ -136,6 +143,7 @@ class Executor {
   void EndAllQueued(LaunchOutcome outcome, Instant now);
   // When the oldest launch on the device will have taken too long.
   Instant TimeLimit() const;
+  Instant Due() const;  // when Step() has something to do at the latest
   void CheckDevice(Instant now);
   bool WantsMore(const Launch& launch) const;
   void FillDevice();
@@ -152,6 +160,7 @@ class Executor {
   int64_t on_device_count_ = 0;
   int64_t on_device_predicted_ns_ = 0;
   Instant progress_ = 0;        // when the device completed something last
+  Instant next_step_ = 0;       // what Step() returned
   List ended_;                  // `done` not called yet
   std::vector<Launch*> slots_;  // launches on the device
   std::vector<uint32_t> free_slots_;

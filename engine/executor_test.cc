@@ -100,7 +100,7 @@ class ExecutorTest : public ::testing::Test {
   absl::Status Submit(Tracked& t, Priority priority = Priority::kNormal,
                       Instant deadline = kNever) {
     Prepare(t, priority, deadline);
-    return executor_.Submit(&t.launch);
+    return executor_.Submit(&t.launch).status();
   }
 
   ScriptedDevice device_{2};
@@ -423,6 +423,88 @@ TEST(ExecutorRandomTest, EveryLaunchEndsOnceWhateverTheOrder) {
     ASSERT_EQ(executor.stats().queued, 0);
     ASSERT_EQ(executor.stats().on_device, 0);
   }
+}
+
+// Hands over at Submit(), and has Step() called once in 50,000 ns.
+class LaunchAtSubmitTest : public ExecutorTest {
+ protected:
+  absl::StatusOr<bool> SubmitNow(Tracked& t, Priority priority = Priority::kNormal,
+                                 Instant deadline = kNever) {
+    Prepare(t, priority, deadline);
+    return now_.Submit(&t.launch);
+  }
+  Executor now_{device_,
+                {.queue_depth = 8,
+                 .launch_timeout_ns = 100'000,
+                 .launch_at_submit = true,
+                 .step_interval_ns = 50'000},
+                &TestClock};
+};
+
+TEST_F(LaunchAtSubmitTest, TheDeviceHasItBeforeAnyStep) {
+  Tracked t;
+  ASSERT_TRUE(SubmitNow(t).ok());
+  EXPECT_EQ(device_.running.size(), 1u);
+  device_.Complete(0);
+  EXPECT_EQ(t.ended, 0) << "only Step() ends launches";
+  now_.Step();
+  EXPECT_EQ(t.ended, 1);
+  EXPECT_EQ(t.launch.outcome, LaunchOutcome::kDone);
+}
+
+TEST_F(LaunchAtSubmitTest, StepIsAskedForOnlyIfItIsDueEarlier) {
+  Tracked t[5];
+  EXPECT_EQ(now_.Step(), 1000 + 50'000);
+  clock_now = 40'000;
+  EXPECT_FALSE(*SubmitNow(t[0])) << "its time limit is later than the next step";
+  EXPECT_FALSE(*SubmitNow(t[1]));
+  EXPECT_EQ(device_.running.size(), 2u);
+  EXPECT_FALSE(*SubmitNow(t[2], Priority::kNormal, 60'000)) << "waits, late after the next step";
+  EXPECT_TRUE(*SubmitNow(t[3], Priority::kNormal, 45'000));
+  EXPECT_EQ(device_.running.size(), 2u) << "what does not fit waits";
+  EXPECT_EQ(now_.Step(), 45'000);
+  EXPECT_FALSE(*SubmitNow(t[4], Priority::kNormal, 46'000));
+}
+
+TEST_F(LaunchAtSubmitTest, WhatWaitsIsNotOvertaken) {
+  Tracked t[4];
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(SubmitNow(t[i]).ok());
+  device_.Complete(0);  // there is room, of which the executor does not know yet
+  ASSERT_TRUE(SubmitNow(t[3], Priority::kHigh).ok());
+  now_.Step();
+  EXPECT_EQ(device_.launched.back(), t[3].launch.binding);
+  device_.Complete(0);
+  now_.Step();
+  EXPECT_EQ(device_.launched.back(), t[2].launch.binding);
+}
+
+TEST_F(LaunchAtSubmitTest, WhatIsLateIsNotLaunchedThoughTheStepIsLateToo) {
+  Tracked first, late, other;
+  ASSERT_TRUE(SubmitNow(first).ok());
+  device_.refuse = absl::ResourceExhaustedError("for now");
+  ASSERT_TRUE(SubmitNow(late, Priority::kNormal, 2000).ok());
+  device_.refuse = absl::OkStatus();
+  clock_now = 2000;
+  EXPECT_TRUE(*SubmitNow(other));
+  EXPECT_EQ(device_.launched.back(), other.launch.binding);
+  EXPECT_EQ(device_.launched.size(), 2u);
+  now_.Step();
+  EXPECT_EQ(late.launch.outcome, LaunchOutcome::kDeadlineExceeded);
+}
+
+TEST_F(LaunchAtSubmitTest, WhatTheDeviceRefusesEndsAtTheStepAskedFor) {
+  now_.Step();
+  Tracked t, other;
+  device_.refuse = absl::InternalError("this one");
+  EXPECT_TRUE(*SubmitNow(t));
+  EXPECT_EQ(t.ended, 0);
+  device_.refuse = absl::OkStatus();
+  now_.Step();
+  EXPECT_EQ(t.launch.outcome, LaunchOutcome::kRefused);
+  device_.refuse = device_.state = absl::InternalError("lost");
+  EXPECT_TRUE(*SubmitNow(other));
+  now_.Step();
+  EXPECT_EQ(other.launch.outcome, LaunchOutcome::kDeviceLost);
 }
 
 }  // namespace

@@ -39,6 +39,11 @@ struct Config {
   int64_t threads = 0;
   std::string instruction_set = "auto";
   int64_t memory_bytes = 0;
+  int64_t lanes = 4;
+  int64_t max_in_flight = 64;
+  int64_t graph_bytes = 256ll << 20;
+  int64_t plan_device_bytes = 4ll << 30;
+  int64_t spin_microseconds = -1;
   int64_t plan_capacity = EngineOptions{}.plan_capacity;
   int64_t plan_host_bytes = EngineOptions{}.plan_host_bytes;
   int64_t max_inline_bytes = EngineOptions{}.max_inline_bytes;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 #include "engine/engine.h"
 #include "server/config.h"
@@ -16,6 +17,8 @@ namespace tetrad {
 struct DeviceChoice {
   Engine::DeviceFactory factory;
   std::string reason;  // for the log
+  // How long the daemon's threads should spin for work before they sleep.
+  absl::Duration spin;
 };
 
 // INVALID_ARGUMENT: no such device can exist. FAILED_PRECONDITION: not here;

@@ -234,6 +234,7 @@ int Serve(const Config& config) {
   if (!choice.ok()) return Fail(choice.status(), log);
   DeviceLoss loss;
   EngineOptions options = ToEngineOptions(config);
+  options.spin = choice->spin;
   options.on_device_lost = [&loss](const absl::Status& status) { loss.Report(status); };
   auto engine = Engine::Create(std::move(choice->factory), options);
   if (!engine.ok()) return Fail(engine.status(), log);
@@ -244,7 +245,8 @@ int Serve(const Config& config) {
                       {"capability", device.capability},
                       {"kernel", device.kernels.empty() ? "" : device.kernels.front().name},
                       {"units", device.ctas},
-                      {"memory_bytes", device.memory_bytes}});
+                      {"memory_bytes", device.memory_bytes},
+                      {"spin_microseconds", absl::ToInt64Microseconds(options.spin)}});
   auto server = Server::Start(config, *std::move(listeners), **engine, log);
   if (!server.ok()) return Fail(server.status(), log);
   log.Info("ready", {{"grpc", absl::StrJoin((*server)->grpc_addresses(), ",")},

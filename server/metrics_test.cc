@@ -124,6 +124,26 @@ TEST(MetricsTest, LevelsOfLeasesPoolAndStreams) {
   EXPECT_EQ(MethodName(Method::kListBlocks), "tetrad.v1.Memory/List");
 }
 
+TEST(MetricsTest, WhatTheDeviceHoldsToExecute) {
+  Metrics::Levels levels;
+  levels.engine.execution = {.plans = 1,
+                             .table_bytes = 2,
+                             .tensor_maps = 3,
+                             .graphs = 4,
+                             .graph_bytes = 5,
+                             .graph_limit_bytes = 6,
+                             .captures = 7,
+                             .proofs = 8};
+  const std::string page = prometheus::TextSerializer().Serialize(Metrics().Collect(levels, {}));
+  for (const char* line :
+       {"tetrad_device_plans 1\n", "tetrad_device_table_bytes 2\n", "tetrad_device_tensor_maps 3\n",
+        "tetrad_device_graphs 4\n", "tetrad_device_graph_bytes 5\n",
+        "tetrad_device_graph_limit_bytes 6\n", "tetrad_device_captures_total 7\n",
+        "tetrad_device_replay_proofs_total 8\n"}) {
+    EXPECT_THAT(page, HasSubstr(line));
+  }
+}
+
 TEST(MetricsTest, NamesAreUniqueAndPrefixed) {
   std::set<std::string> names;
   for (const auto& family : Metrics().Collect({}, {})) {

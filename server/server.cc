@@ -95,7 +95,8 @@ class Server::Impl {
         engine_(engine),
         work_("tetrad-work", kWorkThreads, kWorkQueue),
         replies_("tetrad-reply", kReplyThreads,
-                 static_cast<size_t>(config.queue_depth + engine.device_limits().max_in_flight)),
+                 static_cast<size_t>(config.queue_depth + engine.device_limits().max_in_flight),
+                 absl::ToChronoNanoseconds(engine.options().spin)),
         load_team_{
             LoadThreads(config) - 1,
             [this](absl::AnyInvocable<void()>&& job) { return readers_.Post(std::move(job)); }},

@@ -25,6 +25,16 @@ void Fill(const ServiceContext& service, v1::GetStatusResponse& out) {
   device.set_read_bytes_per_second(limits.rates.read_bytes_per_second);
   device.set_allocated_bytes(stats.memory.allocated_bytes);
   device.set_allocations(stats.memory.allocations);
+  device.set_limit_bytes(stats.memory.limit_bytes);
+  v1::ExecutionStatus& execution = *device.mutable_execution();
+  execution.set_plans(stats.execution.plans);
+  execution.set_table_bytes(stats.execution.table_bytes);
+  execution.set_tensor_maps(stats.execution.tensor_maps);
+  execution.set_graphs(stats.execution.graphs);
+  execution.set_graph_bytes(stats.execution.graph_bytes);
+  execution.set_graph_limit_bytes(stats.execution.graph_limit_bytes);
+  execution.set_captures(stats.execution.captures);
+  execution.set_replay_proofs(stats.execution.proofs);
   out.set_plans_cached(stats.plans_cached);
   out.set_plan_capacity(service.config.plan_capacity);
   out.set_plan_handles(stats.plan_handles);

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <latch>
 #include <memory>
+#include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -38,6 +40,31 @@ TEST(WorkerPoolTest, RefusesBeyondCapacityAndKeepsTheJob) {
   EXPECT_FALSE(pool.Post(std::move(job)));
   job();
   go.count_down();
+}
+
+// A job that is not noticed hangs its poster, which waits for it.
+TEST(WorkerPoolTest, EveryJobIsNoticedByThreadsThatSpinOrSleep) {
+  using std::chrono::nanoseconds;
+  for (const nanoseconds spin : {nanoseconds(0), nanoseconds(1), nanoseconds(2'000),
+                                 nanoseconds(50'000), nanoseconds(50'000'000)}) {
+    WorkerPool pool("test", 3, 100, spin);
+    std::atomic<int> ran{0};
+    std::vector<std::jthread> posters;
+    for (int p = 0; p < 3; ++p) {
+      posters.emplace_back([&] {
+        for (int i = 0; i < 400; ++i) {
+          std::atomic<bool> done{false};
+          ASSERT_TRUE(pool.Post([&] {
+            ++ran;
+            done.store(true);
+          }));
+          while (!done.load()) std::this_thread::yield();
+        }
+      });
+    }
+    posters.clear();
+    EXPECT_EQ(ran.load(), 1'200);
+  }
 }
 
 }  // namespace

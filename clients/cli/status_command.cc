@@ -35,6 +35,17 @@ absl::StatusOr<int> Run(const Session& session, const StatusCommand&) {
   facts.AddRow({"in flight", absl::StrCat(status->in_flight())});
   facts.AddRow({"inline limit", FormatBytes(status->max_inline_bytes())});
 
+  // Of devices that need any of it; with one device, as now, without its name.
+  for (const v1::DeviceStatus& device : status->devices()) {
+    const v1::ExecutionStatus& use = device.execution();
+    if (use.graph_limit_bytes() == 0) continue;
+    facts.AddRow({"tables", absl::StrCat(use.plans(), " plans, ", FormatBytes(use.table_bytes()),
+                                         ", ", use.tensor_maps(), " tensor maps")});
+    facts.AddRow({"graphs", absl::StrCat(use.graphs(), ", ", FormatBytes(use.graph_bytes()), " of ",
+                                         FormatBytes(use.graph_limit_bytes()), ", ", use.captures(),
+                                         " captures, ", use.replay_proofs(), " replay proofs")});
+  }
+
   constexpr auto kRight = Table::Align::kRight;
   Table devices({{"device"},
                  {"capability"},

@@ -27,7 +27,8 @@ namespace tetrad::simulation {
   X(kLaunchLost) X(kTimedOut) X(kHeldOutput) X(kRegistered) X(kReplaced) X(kReplacedInUse)   \
   X(kDropped) X(kDroppedInUse) X(kRegisterRefused) X(kUnsealedDropped) X(kMeanwhile)         \
   X(kQuietAndBalanced) X(kEvicted) X(kPlanShared) X(kPlanWaited) X(kPlanFailed)              \
-  X(kPlanWaitedInVain) X(kPlanEvicted) X(kPlanEvictedByBytes) X(kPlanKeptOverLimit)
+  X(kPlanWaitedInVain) X(kPlanEvicted) X(kPlanEvictedByBytes) X(kPlanKeptOverLimit)          \
+  X(kLaunchedInExecute)
 // clang-format on
 
 enum class Seen : size_t {

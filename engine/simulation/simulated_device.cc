@@ -262,7 +262,7 @@ absl::Status SimulatedDevice::Unbind(BindingId id) {
 absl::Status SimulatedDevice::Launch(LaneId lane, BindingId id, uint64_t ticket) {
   TETRAD_ASSIGN_OR_RETURN(Binding* const binding, FindBinding(id));
   HandOver hand_over{ticket, Tag(Bytes(binding->operands.a)), Tag(Bytes(binding->operands.c)),
-                     health_, !running_.empty()};
+                     health_, !running_.empty() || !completed_.empty()};
   if (hand_over.status.ok()) hand_over.status = world_.before(Call::kLaunch);
   if (hand_over.status.ok() && running_.size() >= static_cast<size_t>(limits_.max_in_flight)) {
     hand_over.status = absl::ResourceExhaustedError("max_in_flight");

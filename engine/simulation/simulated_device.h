@@ -31,7 +31,7 @@ class SimulatedDevice final : public Device {
     uint64_t ticket = 0;
     uint64_t a_tag = 0, c_tag = 0;  // the first bytes; 0 if there are fewer than 8
     absl::Status status;            // what Launch() answers
-    bool ahead = false;             // others were under way
+    bool ahead = false;             // others were under way, or over and not polled
   };
   struct World {
     std::function<absl::Status(Call)> before;

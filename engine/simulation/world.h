@@ -93,12 +93,14 @@ class World {
     bool keep = false, again = false;  // what `done` does
     // What became of it.
     ExecutionId id = ExecutionId::kNone;
-    int64_t order = 0;  // of admission; 0: not admitted
+    int64_t order = 0;       // of admission; 0: not admitted
+    bool admitting = false;  // Execute() has not returned yet
     bool handed_over = false, refused = false, completed = false, failed = false;
     bool cancelled = false, maybe_cancelled = false;
     int answers = 0;
     absl::Status answer;
     bool pending() const { return order > 0 && answers == 0; }
+    bool launchable() const { return pending() || admitting; }
   };
   struct Held {
     size_t request = 0;

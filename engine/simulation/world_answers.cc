@@ -15,12 +15,12 @@ void World::OnHandOver(const SimulatedDevice::HandOver& hand_over) {
   if (device_->lost()) return;                                       // ends like all others
   if (absl::IsResourceExhausted(status) && hand_over.ahead) return;  // and is asked again
   const auto at = std::find_if(requests_.begin(), requests_.end(), [&](const auto& r) {
-    return r->pending() && r->tag != 0 &&
+    return r->launchable() && r->tag != 0 &&
            r->tag == (r->in_blocks ? hand_over.c_tag : hand_over.a_tag);
   });
   if (at == requests_.end()) {
     Promise(std::any_of(requests_.begin(), requests_.end(),
-                        [](const auto& r) { return r->pending() && r->tag == 0; }),
+                        [](const auto& r) { return r->launchable() && r->tag == 0; }),
             "what is launched was asked for");
     return;
   }
@@ -29,14 +29,16 @@ void World::OnHandOver(const SimulatedDevice::HandOver& hand_over) {
   Promise(!request.handed_over, "a request is launched once");
   Promise(!request.cancelled, "what was cancelled is not launched");
   Promise(request.deadline > now_, "what is late is not launched");
+  if (request.admitting) coverage_.Count(Seen::kLaunchedInExecute);
   for (const auto& other : requests_) {
     if (!other->pending() || other->tag == 0 || other->handed_over || other->cancelled ||
         other->maybe_cancelled || other->deadline <= now_) {
       continue;
     }
-    Promise(other->priority > request.priority ||
-                (other->priority == request.priority && other->order >= request.order),
-            "launched by priority, then in order of arrival", other->order);
+    Promise(
+        other->priority > request.priority || (other->priority == request.priority &&
+                                               !request.admitting && other->order >= request.order),
+        "launched by priority, then in order of arrival", other->order);
   }
   request.handed_over = true;
   if (status.ok()) {

@@ -191,9 +191,11 @@ void World::Admit(size_t index, const ExecuteRequest& ask, Verdict verdict,
   if (handle && !verdict.early) handles_[*handle].used = now_;
   const int64_t strikes = strikes_, meanwhile = meanwhile_;
   const bool closed = closed_;
+  request.admitting = true;
   request.id = engine_->Execute(ask, [this, index](absl::StatusOr<Executed> executed) {
     OnDone(index, std::move(executed));
   });
+  request.admitting = false;
   if (request.answers == 0) {
     request.order = ++order_;
     trace_.Add(now_, "execute", index, request.client, request.shape, request.in_blocks,
@@ -255,8 +257,10 @@ void World::Cancel() {
   trace_.Add(now_, "cancel", request.order, request.pending());
   engine_->Cancel(request.id);
   if (!request.pending()) return;
-  // In the midst of a step it may have ended already and not been told.
-  (stepping_ ? request.maybe_cancelled : request.cancelled) = true;
+  // In the midst of a step, or when it is late, it may have ended already and
+  // not been told.
+  const bool ended = stepping_ || (request.deadline <= now_ && !request.handed_over);
+  (ended ? request.maybe_cancelled : request.cancelled) = true;
   disturbed_ = true;
 }
 

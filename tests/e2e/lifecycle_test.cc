@@ -18,6 +18,7 @@ namespace tetrad::e2e {
 namespace {
 
 using grpc::health::v1::HealthCheckResponse;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 constexpr int kUsage = 64;
@@ -39,6 +40,9 @@ TEST(LifecycleTest, StatusTellsWhatRuns) {
   EXPECT_EQ(status.devices(0).capability(), "cpu");
   EXPECT_EQ(status.devices(0).units(), 2);
   EXPECT_GT(status.devices(0).flops_per_second(), 0);
+  EXPECT_GT(status.devices(0).limit_bytes(), 0);
+  EXPECT_TRUE(status.devices(0).has_execution());
+  EXPECT_EQ(status.devices(0).execution().graphs(), 0);
   struct stat info;
   ASSERT_EQ(::stat((daemon.folder() + "/tetrad.sock").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600u);
@@ -86,12 +90,9 @@ TEST(LifecycleTest, WrongConfigurationsEndWithTheirCode) {
       {{"--device", "tpu", "--listen", "127.0.0.1:0", "--http", "off"},
        kUsage,
        "unknown device 'tpu'"},
-      {{"--device", "cuda:all", "--listen", "127.0.0.1:0", "--http", "off"},
-       kUnavailable,
-       "no CUDA device"},
-      {{"--device", "cuda:GPU-1", "--listen", "127.0.0.1:0", "--http", "off"},
-       kUnavailable,
-       "no CUDA device"},
+      {{"--graph-bytes", "1"}, kUsage, "1 is not in [1048576, "},
+      {{"--lanes", "0"}, kUsage, "0 is not in [1, 64]"},
+      {{"--spin-microseconds", "-2"}, kUsage, "-2 is not in [-1, "},
       {{"--device", "cpu", "--listen", "nowhere"}, kUsage, "'nowhere'"},
       {{"--device", "cpu", "--listen", "0.0.0.0:0"}, kUsage, "--insecure-listen"},
       {{"--device", "cpu", "--listen", "unix:/no/such/folder/s"}, kUnavailable, "/no/such/folder"},
@@ -105,6 +106,20 @@ TEST(LifecycleTest, WrongConfigurationsEndWithTheirCode) {
     EXPECT_EQ(result.exit_code, test.exit_code) << result.output;
     EXPECT_THAT(result.output, HasSubstr(test.output));
   }
+}
+
+// Whatever this build and this machine lack, the daemon names the device, says
+// what is the matter, and does not compute on the CPU instead.
+TEST(LifecycleTest, AGpuThatIsNotThereIsAnErrorInWords) {
+  const ProcessResult result =
+      RunTetradd({"--device", "cuda:GPU-none", "--listen", "127.0.0.1:0", "--http", "off"});
+  EXPECT_EQ(result.exit_code, kUnavailable) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("device 'cuda:GPU-none': "));
+  EXPECT_THAT(result.output,
+              AnyOf(HasSubstr("this build has no CUDA device; it has: cpu"),
+                    HasSubstr("no CUDA driver: libcuda.so.1: "), HasSubstr("driver is too old"),
+                    HasSubstr("cuInit: "), HasSubstr("no GPU for which this build has kernels"),
+                    HasSubstr("there is no such GPU; there are: cuda:GPU-")));
 }
 
 TEST(LifecycleTest, BeyondLoopbackOnlyWithConsent) {
