@@ -36,29 +36,29 @@ class GpuTest : public testing::Test {
     };
     auto device = open();
     if (device.ok()) {
-      device_ = std::move(*device).release();
+      shared_device = std::move(*device).release();
     } else {
-      reason_ = new std::string(device.status().ToString());
+      skip_reason = new std::string(device.status().ToString());
       // CTest knows a skipped program by these words (cmake/Cuda.cmake).
       std::printf("no device: every test is skipped\n");
     }
   }
   static void TearDownTestSuite() {
-    delete device_;
-    delete reason_;
-    device_ = nullptr;
-    reason_ = nullptr;
+    delete shared_device;
+    delete skip_reason;
+    shared_device = nullptr;
+    skip_reason = nullptr;
   }
   void SetUp() override {
-    if (device_ == nullptr) GTEST_SKIP() << *reason_;
-    device_->Reset();
+    if (shared_device == nullptr) GTEST_SKIP() << *skip_reason;
+    shared_device->Reset();
   }
 
-  DirectDevice& device() { return *device_; }
+  DirectDevice& device() { return *shared_device; }
 
  private:
-  static inline DirectDevice* device_ = nullptr;
-  static inline std::string* reason_ = nullptr;
+  static inline DirectDevice* shared_device = nullptr;
+  static inline std::string* skip_reason = nullptr;
 };
 
 }  // namespace tetrad::cuda

@@ -14,6 +14,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/portable.h"
 #include "kernels/cuda/proof.h"
@@ -143,13 +145,14 @@ std::map<std::string, Resources> ReadResources() {
     const std::string architecture =
         "sm_" + std::to_string(image.capability) + (image.specific ? "a" : "");
     const std::string unit(image.unit);
-    std::ifstream in(TETRAD_CUDA_RESOURCES "/" + unit + "_" + architecture + ".resources");
+    std::ifstream in(
+        absl::StrCat(TETRAD_CUDA_RESOURCES, "/", unit, "_", architecture, ".resources"));
     Resources* current = nullptr;
     for (std::string line; std::getline(in, line);) {
       std::smatch match;
       if (std::regex_search(line, match, entry_line)) {
         EXPECT_EQ(match[2], architecture);
-        current = &all[unit + " " + architecture + " " + match[1].str()];
+        current = &all[absl::StrCat(unit, " ", architecture, " ", match[1].str())];
       }
       if (current == nullptr) continue;
       if (std::regex_search(line, match, memory_line)) {
