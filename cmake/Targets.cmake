@@ -5,6 +5,9 @@
 # tetrad_test(NAME SOURCES ... [DEPS ...] [LABELS unit] [TIMEOUT 120])
 # tetrad_version(NAME OUT)   a target that writes version.cc of version.cc.in here with the commit
 #                            checked out now, at every build; OUT gets the path of version.cc
+# tetrad_gpu_tests           builds every test with label gpu
+add_custom_target(tetrad_gpu_tests)
+
 function(tetrad_version name out)
   set(version_cc "${CMAKE_CURRENT_BINARY_DIR}/version.cc")
   add_custom_target(${name} BYPRODUCTS "${version_cc}"
@@ -16,6 +19,15 @@ function(tetrad_version name out)
     DEPENDS version.cc.in "${CMAKE_SOURCE_DIR}/cmake/write-version.cmake"
     COMMENT "Writing the version" VERBATIM)
   set(${out} "${version_cc}" PARENT_SCOPE)
+endfunction()
+
+# In a bundle (tools/bundle) a program finds its libraries, and they find each other, in the folder
+# beside its own. For the latter it must be RPATH, which holds for what a library needs, too; RUNPATH,
+# the linker's default, does not. The same where it is built and where it is installed: CMake would
+# pad another path with an empty one, and that means the working folder.
+function(tetrad_bundled name)
+  set_target_properties(${name} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib" BUILD_WITH_INSTALL_RPATH ON)
+  target_link_options(${name} PRIVATE -Wl,--disable-new-dtags)
 endfunction()
 
 function(tetrad_library name)
@@ -30,6 +42,7 @@ function(tetrad_program name)
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE tetrad_options ${arg_DEPS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
+  tetrad_bundled(${name})
 endfunction()
 
 function(tetrad_test name)
@@ -48,4 +61,8 @@ function(tetrad_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}")
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  if("gpu" IN_LIST arg_LABELS)
+    tetrad_bundled(${name})
+    add_dependencies(tetrad_gpu_tests ${name})
+  endif()
 endfunction()

@@ -46,6 +46,15 @@ class BindingTable {
     return std::move(slot->binding);
   }
 
+  // Any that are left, at the end of the device.
+  std::vector<std::unique_ptr<Binding>> TakeAll() {
+    std::vector<std::unique_ptr<Binding>> all;
+    for (Slot& slot : slots_) {
+      if (slot.binding != nullptr) all.push_back(std::move(slot.binding));
+    }
+    return all;
+  }
+
   // Until EndRebind() the binding is the caller's alone.
   absl::StatusOr<Binding*> BeginRebind(BindingId id) {
     TETRAD_ASSIGN_OR_RETURN(Slot* const slot, FindIdle(id));

@@ -137,6 +137,7 @@ TEST_P(DeviceContract, IdsAndIdentitiesNeverRepeat) {
   std::set<AllocationId> ids;
   std::set<std::array<uint8_t, 16>> uuids;
   AllocationIdentity first;
+  Make({.memory_bytes = 101 * Granule()});
   for (int i = 0; i < 1000; ++i) {
     const Allocation a = Allocate(1);
     if (i == 0) first = a.identity;

@@ -173,7 +173,12 @@ absl::Status FaultyDevice::Write(AllocationId id, int64_t offset, std::span<cons
 
 absl::Status FaultyDevice::Fill(AllocationId id, int64_t offset, int64_t bytes, FillSource source) {
   TETRAD_RETURN_IF_ERROR(Enter(Call::kWrite));
-  return device_->Fill(id, offset, bytes, source);
+  const int64_t most = piece_bytes_.load();
+  if (most == 0) return device_->Fill(id, offset, bytes, source);
+  for (int64_t done = 0; done < bytes; done += most) {
+    TETRAD_RETURN_IF_ERROR(device_->Fill(id, offset + done, std::min(most, bytes - done), source));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status FaultyDevice::MakeReady(const std::shared_ptr<const Plan>& plan, const BlockRef& b,

@@ -23,6 +23,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -78,6 +79,10 @@ class FaultyDevice final : public Device {
   bool fault_fired() const;
   // Calls of this kind so far, failed ones included.
   int64_t calls(Call call) const;
+
+  // Fill() asks its source for at most so many bytes at a time; 0: as the device
+  // does. No fault, but a device may.
+  void FillInPieces(int64_t bytes) { piece_bytes_.store(bytes); }
 
   // Faults of the launches that are made from now on.
   //
@@ -162,8 +167,9 @@ class FaultyDevice final : public Device {
   int64_t to_fail_ = 0;                           // guarded by mutex_
   absl::StatusCode fail_code_{};                  // guarded by mutex_
   absl::Status health_;                           // guarded by mutex_
-  std::vector<UnderWay> under_way_;               // in order of launch; guarded by mutex_
-  std::unique_ptr<Device> device_;                // destroyed first: its threads wake us
+  std::atomic<int64_t> piece_bytes_{0};
+  std::vector<UnderWay> under_way_;  // in order of launch; guarded by mutex_
+  std::unique_ptr<Device> device_;   // destroyed first: its threads wake us
 };
 
 }  // namespace tetrad

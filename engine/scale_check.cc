@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "engine/support/illegal_scale.h"
+#include "engine/support/status_macros.h"
 #include "engine/weights.h"
 
 namespace tetrad {
@@ -26,6 +28,32 @@ Place PlaceOf(ScaleLayout layout, int64_t offset, int64_t k) {
           tile % tiles_along_k * 4 + within % 4};
 }
 
+// Bytes from `offset` of the plane of one group.
+absl::Status CheckPlane(ScaleLayout layout, int64_t group, const GroupDims& dims, int64_t offset,
+                        std::span<std::byte> data) {
+  const auto [n, k] = dims;
+  const bool has_padding =
+      layout == ScaleLayout::kBlocked && (n % kScaleTileRows != 0 || k % 64 != 0);
+  const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(data.data()), data.size());
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    // Legal bytes need no look at where they are, except to clear padding.
+    if (!has_padding) i += FindIllegalScale(bytes.subspan(i));
+    if (i == bytes.size()) break;
+    const uint8_t byte = bytes[i];
+    if (byte == 0) continue;
+    const Place place = PlaceOf(layout, offset + static_cast<int64_t>(i), k);
+    if (place.row >= n || place.block >= k / kScaleBlock) {
+      data[i] = std::byte{0};
+    } else if (byte >= kUe4m3Nan) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("scales: group ", group, " row ", place.row, " block ", place.block,
+                       ": byte 0x", absl::Hex(byte, absl::kZeroPad2),
+                       byte == kUe4m3Nan ? " is NaN" : " has the sign bit set"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::vector<int64_t> ScalePlaneOffsets(std::span<const GroupDims> groups, ScaleLayout layout) {
@@ -37,41 +65,20 @@ std::vector<int64_t> ScalePlaneOffsets(std::span<const GroupDims> groups, ScaleL
   return offsets;
 }
 
-absl::StatusOr<ScaleChunk> CheckScales(std::span<const GroupDims> groups, ScaleLayout layout,
-                                       std::span<const int64_t> planes, int64_t offset,
-                                       std::span<const std::byte> data) {
-  ScaleChunk chunk;
+absl::Status CheckScales(std::span<const GroupDims> groups, ScaleLayout layout,
+                         std::span<const int64_t> planes, int64_t offset,
+                         std::span<std::byte> data) {
   size_t done = 0;
   const auto first = std::upper_bound(planes.begin(), planes.end(), offset) - planes.begin() - 1;
   for (size_t g = static_cast<size_t>(first); g < groups.size() && done < data.size(); ++g) {
-    const auto [n, k] = groups[g];
-    const int64_t plane_begin = planes[g], plane_end = planes[g + 1];
-    while (done < data.size() && offset + static_cast<int64_t>(done) < plane_end) {
-      const int64_t left = plane_end - offset - static_cast<int64_t>(done);
-      const size_t count = std::min<size_t>(data.size() - done, static_cast<size_t>(left));
-      const auto run = data.subspan(done, count);
-      const int64_t run_begin = offset + static_cast<int64_t>(done) - plane_begin;
-      // Legal bytes need no look at where they are, except to clear padding.
-      const bool has_padding = layout == ScaleLayout::kBlocked && (n % 128 != 0 || k % 64 != 0);
-      for (size_t i = 0; i < count; ++i) {
-        const uint8_t byte = std::to_integer<uint8_t>(run[i]);
-        const bool legal = byte < kUe4m3Nan;
-        if (legal && (!has_padding || byte == 0)) continue;
-        const Place place = PlaceOf(layout, run_begin + static_cast<int64_t>(i), k);
-        if (place.row < n && place.block < k / kScaleBlock) {
-          if (legal) continue;
-          return absl::InvalidArgumentError(
-              absl::StrCat("scales: group ", g, " row ", place.row, " block ", place.block,
-                           ": byte 0x", absl::Hex(byte, absl::kZeroPad2),
-                           byte == kUe4m3Nan ? " is NaN" : " has the sign bit set"));
-        }
-        if (chunk.sanitized.empty()) chunk.sanitized.assign(data.begin(), data.end());
-        chunk.sanitized[done + i] = std::byte{0};
-      }
-      done += count;
-    }
+    const int64_t begin = offset + static_cast<int64_t>(done);
+    const size_t count =
+        std::min<size_t>(data.size() - done, static_cast<size_t>(planes[g + 1] - begin));
+    TETRAD_RETURN_IF_ERROR(CheckPlane(layout, static_cast<int64_t>(g), groups[g], begin - planes[g],
+                                      data.subspan(done, count)));
+    done += count;
   }
-  return chunk;
+  return absl::OkStatus();
 }
 
 }  // namespace tetrad

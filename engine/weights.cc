@@ -14,6 +14,7 @@
 #include "engine/scale_check.h"
 #include "engine/support/no_memory.h"
 #include "engine/support/status_macros.h"
+#include "engine/written_ranges.h"
 
 namespace tetrad {
 namespace {
@@ -90,6 +91,14 @@ absl::Status CheckFactors(absl::string_view field, const std::vector<float>& val
   return absl::OkStatus();
 }
 
+const char* FieldOf(WeightsOperand operand) {
+  return operand == WeightsOperand::kScales ? "scales" : "codes";
+}
+
+BlockRef BlockOf(const WeightsVersion& weights, WeightsOperand operand) {
+  return operand == WeightsOperand::kScales ? weights.scales() : weights.codes();
+}
+
 }  // namespace
 
 absl::Status ValidateWeightsSpec(const WeightsSpec& spec) {
@@ -148,8 +157,14 @@ struct WeightsRegistry::Pending {
   const std::shared_ptr<WeightsVersion> version;
   const std::vector<int64_t> scale_planes;
   std::mutex mutex;
-  std::map<int64_t, int64_t> written[2];  // per operand, begin -> end, merged; guarded by mutex
-  bool closed = false;                    // sealed or abandoned; guarded by mutex
+  WrittenRanges written[2];  // per operand; guarded by mutex
+  bool closed = false;       // sealed or abandoned; guarded by mutex
+
+  // Needs mutex.
+  absl::Status CheckOpen() const {
+    if (!closed) return absl::OkStatus();
+    return absl::FailedPreconditionError("weights: this version is no longer being written");
+  }
 };
 
 struct WeightsRegistry::Name {
@@ -238,64 +253,64 @@ absl::StatusOr<std::shared_ptr<WeightsRegistry::Pending>> WeightsRegistry::FindP
 
 absl::Status WeightsRegistry::Write(std::string_view name, int64_t version, WeightsOperand operand,
                                     int64_t offset, std::span<const std::byte> data) {
-  return CatchNoMemory([&] { return DoWrite(name, version, operand, offset, data); });
+  const std::byte* from = data.data();
+  return Fill(name, version, operand, offset, static_cast<int64_t>(data.size()),
+              [&from](std::span<std::byte> piece) {
+                std::copy_n(from, piece.size(), piece.data());
+                from += piece.size();
+                return absl::OkStatus();
+              });
 }
 
-absl::Status WeightsRegistry::DoWrite(std::string_view name, int64_t version,
-                                      WeightsOperand operand, int64_t offset,
-                                      std::span<const std::byte> data) {
+absl::Status WeightsRegistry::Fill(std::string_view name, int64_t version, WeightsOperand operand,
+                                   int64_t offset, int64_t bytes, FillSource source) {
+  return CatchNoMemory([&] { return DoFill(name, version, operand, offset, bytes, source); });
+}
+
+absl::Status WeightsRegistry::DoFill(std::string_view name, int64_t version, WeightsOperand operand,
+                                     int64_t offset, int64_t bytes, FillSource source) {
   TETRAD_ASSIGN_OR_RETURN(const std::shared_ptr<Pending> pending, FindPending(name, version));
-  const WeightsVersion& weights = *pending->version;
-  const bool scales = operand == WeightsOperand::kScales;
-  const BlockRef block = scales ? weights.scales() : weights.codes();
-  const char* const field = scales ? "scales" : "codes";
-  const int64_t bytes = static_cast<int64_t>(data.size());
-  if (offset < 0 || offset > block.bytes || bytes > block.bytes - offset) {
+  const BlockRef block = BlockOf(*pending->version, operand);
+  const char* const field = FieldOf(operand);
+  if (offset < 0 || bytes < 0 || offset > block.bytes || bytes > block.bytes - offset) {
     return absl::InvalidArgumentError(absl::StrCat(field, ": ", bytes, " bytes at offset ", offset,
                                                    " exceed the operand's ", block.bytes,
                                                    " bytes"));
   }
   if (bytes == 0) return absl::OkStatus();
-
+  WrittenRanges& written = pending->written[static_cast<size_t>(operand)];
+  {
+    std::lock_guard lock(pending->mutex);
+    TETRAD_RETURN_IF_ERROR(pending->CheckOpen());
+    TETRAD_RETURN_IF_ERROR(written.Reserve(field, offset, bytes, limits_.max_pieces));
+  }
+  absl::Cleanup release = [&] {
+    std::lock_guard lock(pending->mutex);
+    written.Release(offset);
+  };
+  TETRAD_RETURN_IF_ERROR(Copy(*pending, operand, offset, bytes, source));
+  std::move(release).Cancel();
   std::lock_guard lock(pending->mutex);
-  if (pending->closed) {
-    return absl::FailedPreconditionError("weights: this version is no longer being written");
-  }
-  std::map<int64_t, int64_t>& written = pending->written[static_cast<size_t>(operand)];
-  auto next = written.upper_bound(offset);
-  const bool overlaps_previous = next != written.begin() && std::prev(next)->second > offset;
-  if (overlaps_previous || (next != written.end() && next->first < offset + bytes)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        field, ": some of the ", bytes, " bytes at offset ", offset, " were already written"));
-  }
-  const bool joins = (next != written.end() && next->first == offset + bytes) ||
-                     (next != written.begin() && std::prev(next)->second == offset);
-  if (!joins && static_cast<int64_t>(written.size()) >= limits_.max_pieces) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(field, ": offset ", offset, " begins a new piece, and ", written.size(),
-                     " pieces with gaps between them are the limit; write more nearly in order"));
-  }
-  if (scales) {
-    TETRAD_ASSIGN_OR_RETURN(const ScaleChunk clean,
-                            CheckScales(weights.spec().groups, weights.spec().scale_layout,
-                                        pending->scale_planes, offset, data));
-    TETRAD_RETURN_IF_ERROR(device_.Write(block.allocation, block.offset + offset,
-                                         clean.sanitized.empty() ? data : clean.sanitized));
-  } else {
-    TETRAD_RETURN_IF_ERROR(device_.Write(block.allocation, block.offset + offset, data));
-  }
-  // Keep the intervals merged, so that an upload in order holds just one.
-  int64_t begin = offset, end = offset + bytes;
-  if (next != written.end() && next->first == end) {
-    end = next->second;
-    next = written.erase(next);
-  }
-  if (next != written.begin() && std::prev(next)->second == begin) {
-    std::prev(next)->second = end;
-  } else {
-    written[begin] = end;
-  }
-  return absl::OkStatus();
+  written.Commit(offset);
+  return pending->CheckOpen();
+}
+
+absl::Status WeightsRegistry::Copy(const Pending& pending, WeightsOperand operand, int64_t offset,
+                                   int64_t bytes, FillSource source) {
+  const WeightsSpec& spec = pending.version->spec();
+  const BlockRef block = BlockOf(*pending.version, operand);
+  int64_t at = offset;
+  // Scales are checked where the source wrote them, while a cache still has them.
+  // Nothing may be thrown through the device.
+  return device_.Fill(
+      block.allocation, block.offset + offset, bytes, [&](std::span<std::byte> piece) {
+        return CatchNoMemory([&]() -> absl::Status {
+          TETRAD_RETURN_IF_ERROR(source(piece));
+          const int64_t begin = std::exchange(at, at + static_cast<int64_t>(piece.size()));
+          if (operand == WeightsOperand::kCodes) return absl::OkStatus();
+          return CheckScales(spec.groups, spec.scale_layout, pending.scale_planes, begin, piece);
+        });
+      });
 }
 
 absl::StatusOr<WeightsInfo> WeightsRegistry::Seal(std::string_view name, int64_t version) {
@@ -306,23 +321,19 @@ absl::StatusOr<WeightsInfo> WeightsRegistry::DoSeal(std::string_view name, int64
   TETRAD_ASSIGN_OR_RETURN(const std::shared_ptr<Pending> pending, FindPending(name, version));
   const std::shared_ptr<WeightsVersion>& weights = pending->version;
   std::unique_lock lock(pending->mutex);
-  if (pending->closed) {
-    return absl::FailedPreconditionError("weights: this version is no longer being written");
-  }
+  TETRAD_RETURN_IF_ERROR(pending->CheckOpen());
   for (const WeightsOperand operand : {WeightsOperand::kCodes, WeightsOperand::kScales}) {
-    const bool scales = operand == WeightsOperand::kScales;
-    const int64_t want = scales ? weights->scales().bytes : weights->codes().bytes;
-    const auto& written = pending->written[static_cast<size_t>(operand)];
-    if (written.size() == 1 && written.begin()->first == 0 && written.begin()->second == want)
-      continue;
-    int64_t have = 0, first_gap = 0;
-    for (const auto& [begin, end] : written) {
-      if (begin == first_gap) first_gap = end;
-      have += end - begin;
+    const WrittenRanges& written = pending->written[static_cast<size_t>(operand)];
+    const int64_t want = BlockOf(*weights, operand).bytes;
+    if (written.Covers(want)) continue;
+    if (written.copying()) {
+      return absl::FailedPreconditionError(absl::StrCat(FieldOf(operand), ": bytes from ",
+                                                        written.first_copy(),
+                                                        " are being written at the moment"));
     }
-    return absl::FailedPreconditionError(absl::StrCat(scales ? "scales" : "codes", ": ",
-                                                      want - have, " of ", want,
-                                                      " bytes missing, the first at ", first_gap));
+    return absl::FailedPreconditionError(
+        absl::StrCat(FieldOf(operand), ": ", want - written.written_bytes(), " of ", want,
+                     " bytes missing, the first at ", written.first_gap()));
   }
   // Takes long for gigabytes, so not under the registry's lock. Nothing is lost
   // if publishing then fails: every byte is there, and to seal again is no error.

@@ -3,12 +3,12 @@
 //
 // Weights: B operands under a name and version, written once, then sealed.
 //
-// Begin() reserves a version and device memory; Write() fills it in any order,
-// refuses illegal scales and clears scale padding; Seal() checks that every
-// byte arrived exactly once, makes the memory read-only and then makes the
-// version the one its name resolves to, atomically. The version it
-// replaces stays alive for the launches that hold it and is forgotten. A
-// replacement must have the shapes and scale layout of what it replaces.
+// Begin() reserves a version and device memory; Write() and Fill() bring its
+// bytes in any order, several threads at a time, refuse illegal scales and clear
+// scale padding; Seal() checks that every byte arrived exactly once, makes the memory read-only and
+// then makes the version the one its name resolves to, atomically. The version it replaces stays
+// alive for the launches that hold it and is forgotten. A replacement must have the shapes and
+// scale layout of what it replaces.
 //
 // Thread-safe. A WeightsVersion handed out stays valid while it is held; its
 // memory returns to the device some time after its last holder let go.
@@ -109,10 +109,17 @@ class WeightsRegistry {
   // RESOURCE_EXHAUSTED: so far out of order that too many gaps must be kept.
   absl::Status Write(std::string_view name, int64_t version, WeightsOperand operand, int64_t offset,
                      std::span<const std::byte> data);
-  // Checks, freezes and publishes. FAILED_PRECONDITION names the bytes missing
-  // or the version whose shapes and scale layout a replacement must have.
+  // The same, but `source` writes the bytes, in order and piece by piece, where
+  // the device takes them from. It is called without locks held. If it fails, or
+  // anything else does, the bytes count as not written; its error is returned.
+  absl::Status Fill(std::string_view name, int64_t version, WeightsOperand operand, int64_t offset,
+                    int64_t bytes, FillSource source);
+  // Checks, freezes and publishes. FAILED_PRECONDITION names the bytes missing or
+  // just being written, or the version whose shapes and scale layout a
+  // replacement must have.
   absl::StatusOr<WeightsInfo> Seal(std::string_view name, int64_t version);
-  // Forgets an unsealed version, e.g. of an upload that broke off.
+  // Forgets an unsealed version, e.g. of an upload that broke off. What writes it
+  // at the moment is not waited for: it holds the memory until it ends, in error.
   void Abandon(std::string_view name, int64_t version);
 
   // `name` or `name@version`. NOT_FOUND says what exists.
@@ -132,8 +139,11 @@ class WeightsRegistry {
   struct Name;
   // The same without CatchNoMemory().
   absl::StatusOr<int64_t> DoBegin(WeightsSpec spec);
-  absl::Status DoWrite(std::string_view name, int64_t version, WeightsOperand operand,
-                       int64_t offset, std::span<const std::byte> data);
+  absl::Status DoFill(std::string_view name, int64_t version, WeightsOperand operand,
+                      int64_t offset, int64_t bytes, FillSource source);
+  // The checked copy itself, of a range that is reserved.
+  absl::Status Copy(const Pending& pending, WeightsOperand operand, int64_t offset, int64_t bytes,
+                    FillSource source);
   absl::StatusOr<WeightsInfo> DoSeal(std::string_view name, int64_t version);
   // A version with memory of its own, that no name leads to yet.
   absl::StatusOr<std::shared_ptr<WeightsVersion>> Make(WeightsSpec spec, int64_t bytes);

@@ -35,6 +35,7 @@ struct Config {
   std::string http = "127.0.0.1:9464";
   bool insecure_listen = false;
   std::string checkpoint_root;
+  int64_t load_threads = 0;
   int64_t threads = 0;
   std::string instruction_set = "auto";
   int64_t memory_bytes = 0;

@@ -9,9 +9,9 @@
 #include <string>
 #include <utility>
 
+#include "engine/checkpoint_load.h"
 #include "engine/support/status_macros.h"
 #include "server/call.h"
-#include "server/checkpoint_load.h"
 #include "server/codec.h"
 
 namespace tetrad {
@@ -84,7 +84,7 @@ absl::Status LoadCall::Load(v1::LoadProgress& last) {
   int64_t total_bytes = 0;
   absl::StatusOr<CheckpointWeights> loaded =
       LoadCheckpoint(*service_.checkpoint_root, source, request_.name(), service_.engine.weights(),
-                     [&](int64_t done, int64_t total) {
+                     service_.load_team, [&](int64_t done, int64_t total) {
                        total_bytes = total;
                        return Observe(done, total);
                      });

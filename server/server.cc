@@ -18,6 +18,8 @@
 #include "absl/time/clock.h"
 
 #include "engine/checkpoint/root.h"
+#include "engine/checkpoint_load.h"
+#include "engine/machine_limits.h"
 #include "engine/support/status_macros.h"
 #include "server/call_gate.h"
 #include "server/gemm_service.h"
@@ -40,6 +42,7 @@ constexpr size_t kWorkQueue = 1024;
 constexpr int kReplyThreads = 4;
 constexpr int kLoadThreads = 2;
 constexpr size_t kLoadQueue = 16;
+constexpr size_t kReadQueue = 1024;  // jobs that came late and have nothing to do any more, too
 
 // Room for what a request carries beside its operands, so that one just over
 // the inline limit is refused by us, with a reason, and not by the library.
@@ -76,6 +79,12 @@ class PrivateFiles {
   const mode_t before_;
 };
 
+// That read one checkpoint, the one that loads it included.
+int LoadThreads(const Config& config) {
+  return config.load_threads > 0 ? static_cast<int>(config.load_threads)
+                                 : DefaultLoadThreads(ReadMachineLimits().threads);
+}
+
 }  // namespace
 
 class Server::Impl {
@@ -88,9 +97,13 @@ class Server::Impl {
         replies_("tetrad-reply", kReplyThreads,
                  static_cast<size_t>(config.queue_depth + engine.device_limits().max_in_flight),
                  absl::ToChronoNanoseconds(engine.options().spin)),
+        load_team_{
+            LoadThreads(config) - 1,
+            [this](absl::AnyInvocable<void()>&& job) { return readers_.Post(std::move(job)); }},
+        readers_("tetrad-read", load_team_.helpers, kReadQueue),
         loads_("tetrad-load", kLoadThreads, kLoadQueue),
-        context_{config,           engine,      metrics_, gate_,    streams_, log,
-                 checkpoint_root_, call_bytes_, work_,    replies_, loads_,   absl::Now()} {}
+        context_{config,      engine, metrics_, gate_,  streams_,   log,        checkpoint_root_,
+                 call_bytes_, work_,  replies_, loads_, load_team_, absl::Now()} {}
 
   absl::Status Start();
   void Shutdown(absl::Duration grace);
@@ -117,6 +130,8 @@ class Server::Impl {
   ByteBudget call_bytes_{config_.call_bytes};
   WorkerPool work_;
   WorkerPool replies_;
+  const LoadTeam load_team_;
+  WorkerPool readers_;  // help whatever loads at the moment
   WorkerPool loads_;
   const ServiceContext context_;
   HealthService health_{{"", v1::Gemm::service_full_name(), v1::Weights::service_full_name(),

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 
 #include "engine/checkpoint/root.h"
+#include "engine/checkpoint_load.h"
 #include "engine/engine.h"
 #include "engine/support/byte_budget.h"
 #include "server/call_gate.h"
@@ -29,10 +30,11 @@ struct ServiceContext {
   OpenStreams& streams;
   Log& log;
   const std::optional<Root>& checkpoint_root;
-  ByteBudget& call_bytes;  // requests and replies of Execute calls, pieces of blocks
-  WorkerPool& work;        // whatever copies much or looks at every byte
-  WorkerPool& replies;     // outputs of finished launches
-  WorkerPool& loads;       // checkpoints
+  ByteBudget& call_bytes;     // requests and replies of Execute calls, pieces of blocks
+  WorkerPool& work;           // whatever copies much or looks at every byte
+  WorkerPool& replies;        // outputs of finished launches
+  WorkerPool& loads;          // checkpoints
+  const LoadTeam& load_team;  // helps those
   absl::Time started;
   // Giving out an id changes nothing that a service could see.
   mutable RequestIds request_ids{started};

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: The Tetrad Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Runs tools/quickstart around a fake build, daemon and command line: its exit
-status tells the truth, and whatever happens it leaves no process and no file."""
+"""Runs tools/quickstart, and its run step as a bundle has it, around a fake build,
+daemon and command line: the exit status tells the truth, and whatever happens
+no process and no file is left."""
 import os
 import pathlib
 import shutil
@@ -57,7 +58,10 @@ class QuickstartTest(unittest.TestCase):
         self.scratch.mkdir()
         self.pids = self.root / "pids"
         self.pids.touch()
+        run_step = (TOOLS / "quickstart-run").read_text()
         for name, text in {"tools/quickstart": (TOOLS / "quickstart").read_text(),
+                           "tools/quickstart-run": run_step, "bundle/bin/quickstart": run_step,
+                           "bundle/bin/tetradd": DAEMON, "bundle/bin/tetradctl": CLIENT,
                            "tools/install-packages": "#!/bin/sh\n", "tools/build": "#!/bin/sh\n",
                            "build/release/bin/tetradd": DAEMON, "build/release/bin/tetradctl": CLIENT}.items():
             path = self.root / name
@@ -65,9 +69,9 @@ class QuickstartTest(unittest.TestCase):
             path.write_text(text)
             path.chmod(0o755)
 
-    def start(self, **fakes):
+    def start(self, program="tools/quickstart", **fakes):
         environment = {**os.environ, "TMPDIR": str(self.scratch), "FAKE_PIDS": str(self.pids), **fakes}
-        return subprocess.Popen([self.root / "tools/quickstart"], cwd="/", env=environment, start_new_session=True,
+        return subprocess.Popen([self.root / program], cwd="/", env=environment, start_new_session=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
     def finish(self, process):
@@ -82,6 +86,12 @@ class QuickstartTest(unittest.TestCase):
         status, said = self.finish(self.start())
         self.assertEqual(status, 0, said)
         self.assertIn("quickstart: everything verified", said)
+
+    def test_the_run_step_finds_what_lies_beside_it(self):
+        status, said = self.finish(self.start("bundle/bin/quickstart"))
+        self.assertEqual(status, 0, said)
+        self.assertIn("quickstart: everything verified", said)
+        self.assertNotIn("build", said)
 
     def test_a_difference_fails_and_shows_the_log(self):
         for failing in ("verify", "load", "contest"):

@@ -158,4 +158,13 @@ GroupedCase DrawCase(uint64_t seed) {
   return c;
 }
 
+std::array<DataKind, 2> DataKindsFor(const GroupedCase& c) {
+  const bool scaled = c.alpha_a || c.alpha_b;
+  const bool narrow = c.types.c_type == OutputType::kFp16;
+  // Without an alpha that brings them into its range, most FP16 outputs of
+  // arbitrary data would be infinite and show nothing.
+  return {scaled || !narrow ? DataKind::kExact : DataKind::kContest,
+          scaled ? DataKind::kGeneral : DataKind::kNormal};
+}
+
 }  // namespace tetrad::cli

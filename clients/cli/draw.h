@@ -8,9 +8,11 @@
 // of the seed, the same on every platform.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "clients/cli/grouped_case.h"
+#include "kernels/sample.h"
 
 namespace tetrad::cli {
 
@@ -18,5 +20,9 @@ namespace tetrad::cli {
 inline constexpr double kMaxDrawnMacs = 6e6;
 
 GroupedCase DrawCase(uint64_t seed);
+
+// What to verify a drawn case with: data whose sums are exact, for bit equality,
+// then general data, for the bound.
+std::array<DataKind, 2> DataKindsFor(const GroupedCase& c);
 
 }  // namespace tetrad::cli

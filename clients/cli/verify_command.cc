@@ -63,15 +63,9 @@ VerifyLine LineOf(const GroupedCase& c, const CaseResult& result, std::string re
 // and make one line.
 absl::StatusOr<VerifyLine> VerifySeed(const Session& session, uint64_t seed) {
   const GroupedCase c = DrawCase(seed);
-  const bool scaled = c.alpha_a || c.alpha_b;
-  const bool narrow = c.types.c_type == OutputType::kFp16;
-  // Without an alpha that brings them into its range, most FP16 outputs of
-  // arbitrary data would be infinite and show nothing.
-  const DataKind kinds[] = {scaled || !narrow ? DataKind::kExact : DataKind::kContest,
-                            scaled ? DataKind::kGeneral : DataKind::kNormal};
   const std::string reproduce = absl::StrCat("tetradctl verify --shapes ", c.name);
   VerifyLine folded;
-  for (const DataKind kind : kinds) {
+  for (const DataKind kind : DataKindsFor(c)) {
     const auto result = VerifyCase(session, c, {.kind = kind, .seed = seed, .threads = Threads()});
     if (!result.ok()) return result.status();
     VerifyLine line = LineOf(c, *result, reproduce);

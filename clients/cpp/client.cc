@@ -4,47 +4,20 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <utility>
 
-#include <grpc/grpc.h>
 #include <grpcpp/grpcpp.h>
 
 #include "absl/strings/str_cat.h"
 
+#include "clients/cpp/channel.h"
 #include "clients/cpp/connection.h"
 #include "clients/cpp/endpoint.h"
 
 namespace tetrad {
 namespace {
 
-// Bulk operands in default 16 KiB frames and 64 KiB windows spend their time
-// on frame headers and window updates; these make inline payloads two to three
-// times as fast.
-constexpr int kMaxFrameBytes = (1 << 24) - 1;  // the limit of HTTP/2
-constexpr int kLookAheadBytes = 64 << 20;
-// A dead peer is noticed in less than a minute; the daemon permits 10 s.
-constexpr int kKeepaliveMs = 30'000;
-constexpr int kKeepaliveTimeoutMs = 20'000;
 constexpr size_t kUploadChunkBytes = 1 << 20;
-
-grpc::ChannelArguments MakeChannelArguments(const ClientOptions& options) {
-  grpc::ChannelArguments arguments;
-  const int limit = static_cast<int>(
-      std::clamp<int64_t>(options.max_message_bytes, 1, std::numeric_limits<int>::max()));
-  arguments.SetMaxSendMessageSize(limit);
-  arguments.SetMaxReceiveMessageSize(limit);
-  arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxFrameBytes);
-  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookAheadBytes);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
-  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // an attachment carries none
-  // Each Client owns its connection: closing it must not depend on others.
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // A proxy in the environment is meant for the web, not for the daemon.
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return arguments;
-}
 
 // Fails as soon as the first attempt does, instead of retrying until the
 // timeout: the common cause is a daemon that is not there.
@@ -75,8 +48,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(std::string_view endpoin
   const absl::StatusOr<Endpoint> parsed = ParseEndpoint(endpoint);
   if (!parsed.ok()) return parsed.status();
   if (absl::Status status = CheckReachable(*parsed); !status.ok()) return status;
-  const std::shared_ptr<grpc::Channel> channel = grpc::CreateCustomChannel(
-      parsed->GrpcTarget(), grpc::InsecureChannelCredentials(), MakeChannelArguments(options));
+  const std::shared_ptr<grpc::Channel> channel = MakeChannel(*parsed, options);
   auto connection = std::make_shared<Connection>(parsed->ToString(), options, channel);
   if (absl::Status status = WaitUntilReady(*channel, options.connect_timeout); !status.ok()) {
     return connection->Named(status);

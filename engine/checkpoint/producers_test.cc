@@ -103,8 +103,8 @@ class ProducersTest : public ::testing::TestWithParam<Fixture> {
     const auto [n, k] = std::pair(projection_->info().n, projection_->info().k);
     std::vector<uint8_t> codes(projection_->code_bytes());
     std::vector<uint8_t> scales(projection_->scale_bytes());
-    ASSERT_TRUE(projection_->ReadCodes(group, codes).ok());
-    ASSERT_TRUE(projection_->ReadScales(group, scales).ok());
+    ASSERT_TRUE(projection_->ReadCodes(group, 0, codes).ok());
+    ASSERT_TRUE(projection_->ReadScales(group, 0, scales).ok());
     const std::vector<float> expected = Expected(group);
     for (int64_t row = 0; row < n; ++row) {
       for (int64_t column = 0; column < k; ++column) {
@@ -186,7 +186,7 @@ TEST_P(ProducersTest, MistakesWouldBeNoticed) {
 
   const auto [n, k] = std::pair(projection_->info().n, projection_->info().k);
   std::vector<uint8_t> codes(projection_->code_bytes());
-  ASSERT_TRUE(projection_->ReadCodes(0, codes).ok());
+  ASSERT_TRUE(projection_->ReadCodes(0, 0, codes).ok());
   const std::vector<float> expected = Expected(0);
   int64_t swapped = 0;  // the high nibble taken for the even column: signs alone must differ
   for (int64_t i = 0; i < n * k; ++i) {
@@ -216,8 +216,8 @@ TEST(QuickstartCheckpointsTest, LoadWholeInBothDialects) {
     std::vector<uint8_t> codes(projection->code_bytes());
     std::vector<uint8_t> scales(projection->scale_bytes());
     for (int64_t group = 0; group < 8; ++group) {
-      EXPECT_TRUE(projection->ReadCodes(group, codes).ok());
-      EXPECT_TRUE(projection->ReadScales(group, scales).ok());
+      EXPECT_TRUE(projection->ReadCodes(group, 0, codes).ok());
+      EXPECT_TRUE(projection->ReadScales(group, 0, scales).ok());
     }
   }
 }

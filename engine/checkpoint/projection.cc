@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "engine/checkpoint/printable.h"
+#include "engine/support/illegal_scale.h"
 #include "engine/support/status_macros.h"
 #include "kernels/nvfp4.h"
 
@@ -203,50 +204,60 @@ absl::StatusOr<Projection> Projection::Open(std::shared_ptr<const Checkpoint> ch
 }
 
 absl::Status Projection::ReadPlane(int64_t group, const std::vector<Plane>& planes, uint64_t bytes,
-                                   std::span<uint8_t> out) const {
+                                   uint64_t offset, std::span<uint8_t> out) const {
   if (group < 0 || group >= info_.groups) {
     return absl::InvalidArgumentError(
         absl::StrCat("group ", group, " of ", info_.groups, " does not exist"));
   }
-  if (out.size() != bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("group ", group, ": needs ", bytes, " bytes of memory, got ", out.size()));
+  if (offset > bytes || out.size() > bytes - offset) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "group ", group, ": has ", bytes, " bytes; wanted ", out.size(), " from byte ", offset));
   }
-  const auto& [tensor, offset] = planes[static_cast<size_t>(group)];
-  if (!transposed_) return tensor.file->Read(tensor.info, offset, out);
+  const Plane& plane = planes[static_cast<size_t>(group)];
+  if (transposed_) return ReadTurned(plane, bytes / static_cast<uint64_t>(info_.n), offset, out);
+  return plane.tensor.file->Read(plane.tensor.info, plane.offset + offset, out);
+}
 
-  // Stored [row_bytes, n]: a strip of stored rows at a time, turned on its way into `out`.
-  constexpr uint64_t kStripBytes = 1 << 20;
-  const auto n = static_cast<uint64_t>(info_.n);
-  const uint64_t row_bytes = bytes / n;
-  const uint64_t strip_rows = std::clamp<uint64_t>(kStripBytes / n, 1, row_bytes);
-  std::vector<uint8_t> strip(strip_rows * n);
+// Stored [row_bytes, n]. What is wanted are some rows [n, row_bytes], the first and the last
+// perhaps in part: a strip of stored rows at a time, as far as they hold these, turned on its way.
+absl::Status Projection::ReadTurned(const Plane& plane, uint64_t row_bytes, uint64_t offset,
+                                    std::span<uint8_t> out) const {
+  if (out.empty()) return absl::OkStatus();
+  constexpr uint64_t kStripBytes = 1 << 18;
+  const uint64_t end = offset + out.size();
+  const uint64_t first = offset / row_bytes;
+  const uint64_t width = (end - 1) / row_bytes + 1 - first;
+  const uint64_t strip_rows = std::clamp<uint64_t>(kStripBytes / width, 1, row_bytes);
+  std::vector<uint8_t> strip(strip_rows * width);
   for (uint64_t begin = 0; begin < row_bytes; begin += strip_rows) {
     const uint64_t rows = std::min(strip_rows, row_bytes - begin);
-    TETRAD_RETURN_IF_ERROR(
-        tensor.file->Read(tensor.info, offset + begin * n, std::span(strip).first(rows * n)));
-    for (uint64_t column = 0; column < n; ++column) {
-      for (uint64_t row = 0; row < rows; ++row) {
-        out[column * row_bytes + begin + row] = strip[row * n + column];
+    TETRAD_RETURN_IF_ERROR(plane.tensor.file->ReadRows(
+        plane.tensor.info, plane.offset + begin * static_cast<uint64_t>(info_.n) + first,
+        static_cast<uint64_t>(info_.n), width, std::span(strip).first(rows * width)));
+    for (uint64_t column = 0; column < width; ++column) {
+      const uint64_t strip_at = (first + column) * row_bytes + begin;  // in the group's plane
+      const uint64_t to = std::min(strip_at + rows, end);
+      for (uint64_t at = std::max(strip_at, offset); at < to; ++at) {
+        out[at - offset] = strip[(at - strip_at) * width + column];
       }
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status Projection::ReadCodes(int64_t group, std::span<uint8_t> out) const {
-  return ReadPlane(group, codes_, code_bytes_, out);
+absl::Status Projection::ReadCodes(int64_t group, uint64_t offset, std::span<uint8_t> out) const {
+  return ReadPlane(group, codes_, code_bytes_, offset, out);
 }
 
-absl::Status Projection::ReadScales(int64_t group, std::span<uint8_t> out) const {
-  TETRAD_RETURN_IF_ERROR(ReadPlane(group, scales_, scale_bytes_, out));
-  const auto bad = std::ranges::find_if(out, [](uint8_t scale) { return scale >= kUe4m3Nan; });
-  if (bad == out.end()) return absl::OkStatus();
-  const int64_t at = bad - out.begin();
+absl::Status Projection::ReadScales(int64_t group, uint64_t offset, std::span<uint8_t> out) const {
+  TETRAD_RETURN_IF_ERROR(ReadPlane(group, scales_, scale_bytes_, offset, out));
+  const size_t bad = FindIllegalScale(out);
+  if (bad == out.size()) return absl::OkStatus();
+  const int64_t at = static_cast<int64_t>(offset + bad);
   const int64_t blocks = info_.k / kScaleBlock;
   return Refuse(scales_[static_cast<size_t>(group)].tensor, "group ", group, " row ", at / blocks,
-                " block ", at % blocks, ": scale byte ", absl::Hex(*bad, absl::kZeroPad2),
-                (*bad & 0x7F) == kUe4m3Nan ? " is NaN" : " is negative");
+                " block ", at % blocks, ": scale byte ", absl::Hex(out[bad], absl::kZeroPad2),
+                (out[bad] & 0x7F) == kUe4m3Nan ? " is NaN" : " is negative");
 }
 
 absl::StatusOr<Projection> OpenProjection(const Root& root, std::string_view directory,

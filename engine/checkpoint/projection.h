@@ -4,8 +4,9 @@
 // Projection: the NVFP4 weights of one projection over all experts, read from a checkpoint.
 //
 // Opening checks types, shapes and global scales of all experts and reads no more than those
-// scalars; codes and block scales are then read expert by expert into the caller's memory, so no
-// second copy of the weights exists. Block scales are checked as they are read.
+// scalars; codes and block scales are then read, in pieces of any size and by any number of
+// threads, into the caller's memory, so no second copy of the weights exists. Block scales are
+// checked as they are read.
 //
 // Refusals are INVALID_ARGUMENT (NOT_FOUND where nothing matches) and name the tensor, and the row
 // and block of a bad scale. Immutable after Open(): thread-safe. Keeps its checkpoint's files open.
@@ -54,15 +55,15 @@ class Projection {
 
   const ProjectionInfo& info() const { return info_; }
 
-  // Sizes of one group, as the two calls below want them.
+  // Sizes of one group.
   uint64_t code_bytes() const { return code_bytes_; }
   uint64_t scale_bytes() const { return scale_bytes_; }
 
-  // Packed codes [n, k/2] of a group.
-  absl::Status ReadCodes(int64_t group, std::span<uint8_t> out) const;
+  // Fills `out` from byte `offset` of the packed codes [n, k/2] of a group.
+  absl::Status ReadCodes(int64_t group, uint64_t offset, std::span<uint8_t> out) const;
 
-  // Linear scales [n, k/16] of a group; a NaN or a set sign bit is refused.
-  absl::Status ReadScales(int64_t group, std::span<uint8_t> out) const;
+  // Likewise of its linear scales [n, k/16]; a NaN or a set sign bit is refused.
+  absl::Status ReadScales(int64_t group, uint64_t offset, std::span<uint8_t> out) const;
 
  private:
   // Where the bytes of one group lie.
@@ -72,7 +73,9 @@ class Projection {
   };
 
   absl::Status ReadPlane(int64_t group, const std::vector<Plane>& planes, uint64_t bytes,
-                         std::span<uint8_t> out) const;
+                         uint64_t offset, std::span<uint8_t> out) const;
+  absl::Status ReadTurned(const Plane& plane, uint64_t row_bytes, uint64_t offset,
+                          std::span<uint8_t> out) const;
 
   std::shared_ptr<const Checkpoint> checkpoint_;
   ProjectionInfo info_;

@@ -87,14 +87,14 @@ class ProjectionTest : public ::testing::TestWithParam<Dialect> {
 
 std::string ReadCodes(const Projection& projection, int64_t group) {
   std::vector<uint8_t> out(projection.code_bytes());
-  const absl::Status status = projection.ReadCodes(group, out);
+  const absl::Status status = projection.ReadCodes(group, 0, out);
   EXPECT_TRUE(status.ok()) << status;
   return {out.begin(), out.end()};
 }
 
 std::string ReadScales(const Projection& projection, int64_t group) {
   std::vector<uint8_t> out(projection.scale_bytes());
-  const absl::Status status = projection.ReadScales(group, out);
+  const absl::Status status = projection.ReadScales(group, 0, out);
   EXPECT_TRUE(status.ok()) << status;
   return {out.begin(), out.end()};
 }
@@ -133,9 +133,15 @@ TEST_P(ProjectionTest, OneLayerIsOneGroup) {
 TEST_P(ProjectionTest, GroupsAndBuffersAreChecked) {
   const auto projection = Open(Sample(GetParam()));
   std::vector<uint8_t> out(projection->code_bytes());
-  EXPECT_THAT(std::string(projection->ReadCodes(2, out).message()), HasSubstr("group 2 of 2"));
-  EXPECT_THAT(std::string(projection->ReadCodes(-1, out).message()), HasSubstr("group -1"));
-  EXPECT_THAT(std::string(projection->ReadScales(0, out).message()), HasSubstr("needs 12 bytes"));
+  EXPECT_THAT(std::string(projection->ReadCodes(2, 0, out).message()), HasSubstr("group 2 of 2"));
+  EXPECT_THAT(std::string(projection->ReadCodes(-1, 0, out).message()), HasSubstr("group -1"));
+  EXPECT_THAT(std::string(projection->ReadScales(0, 0, out).message()),
+              HasSubstr("group 0: has 12 bytes; wanted 96 from byte 0"));
+  EXPECT_THAT(std::string(projection->ReadCodes(1, 1, out).message()),
+              HasSubstr("group 1: has 96 bytes; wanted 96 from byte 1"));
+  EXPECT_THAT(std::string(projection->ReadCodes(1, uint64_t{1} << 63, {}).message()),
+              HasSubstr("wanted 0 from byte 9223372036854775808"));
+  EXPECT_TRUE(projection->ReadCodes(1, 96, {}).ok());
 }
 
 TEST_P(ProjectionTest, BadScalesAreRefusedWithTensorRowAndBlock) {
@@ -158,8 +164,8 @@ TEST_P(ProjectionTest, BadScalesAreRefusedWithTensorRowAndBlock) {
       const auto projection = Open(tensors);
       ASSERT_TRUE(projection.ok()) << projection.status();
       std::vector<uint8_t> out(projection->scale_bytes());
-      EXPECT_TRUE(projection->ReadScales(0, out).ok());
-      const absl::Status status = projection->ReadScales(1, out);
+      EXPECT_TRUE(projection->ReadScales(0, 0, out).ok());
+      const absl::Status status = projection->ReadScales(1, 0, out);
       EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
       EXPECT_THAT(std::string(status.message()),
                   HasSubstr("tensor `l.experts.1.up.weight_scale` (F8_E4M3 [3, 4]): group 1 row 2 "

@@ -39,6 +39,19 @@ absl::StatusOr<RegularFile> RegularFile::Adopt(UniqueFd fd, std::string_view nam
 }
 
 absl::Status RegularFile::ReadAt(uint64_t offset, std::span<uint8_t> out) const {
+  TETRAD_RETURN_IF_ERROR(Read(offset, out));
+  return CheckUnchanged();
+}
+
+absl::Status RegularFile::ReadRowsAt(uint64_t offset, uint64_t stride, uint64_t row_bytes,
+                                     std::span<uint8_t> out) const {
+  for (; !out.empty(); out = out.subspan(row_bytes), offset += stride) {
+    TETRAD_RETURN_IF_ERROR(Read(offset, out.first(row_bytes)));
+  }
+  return CheckUnchanged();
+}
+
+absl::Status RegularFile::Read(uint64_t offset, std::span<uint8_t> out) const {
   if (offset > bytes_ || out.size() > bytes_ - offset) {
     return absl::InvalidArgumentError(absl::StrCat(name_, ": bytes ", offset, " to ",
                                                    offset + out.size(), " wanted of ", bytes_));
@@ -60,6 +73,10 @@ absl::Status RegularFile::ReadAt(uint64_t offset, std::span<uint8_t> out) const 
     out = out.subspan(static_cast<size_t>(got));
     offset += static_cast<uint64_t>(got);
   }
+  return absl::OkStatus();
+}
+
+absl::Status RegularFile::CheckUnchanged() const {
   struct stat now {};
   if (fstat(fd_.get(), &now) != 0) {
     const int error = errno;

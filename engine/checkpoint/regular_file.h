@@ -34,8 +34,16 @@ class RegularFile {
 
   // Fills `out` from byte `offset` on.
   absl::Status ReadAt(uint64_t offset, std::span<uint8_t> out) const;
+  // Fills `out` with rows of `row_bytes`, which must divide its size; they begin
+  // `stride` bytes apart in the file, the first at `offset`.
+  absl::Status ReadRowsAt(uint64_t offset, uint64_t stride, uint64_t row_bytes,
+                          std::span<uint8_t> out) const;
 
  private:
+  // Reads without looking whether the file changed.
+  absl::Status Read(uint64_t offset, std::span<uint8_t> out) const;
+  absl::Status CheckUnchanged() const;
+
   RegularFile(UniqueFd fd, std::string name) : fd_(std::move(fd)), name_(std::move(name)) {}
 
   UniqueFd fd_;

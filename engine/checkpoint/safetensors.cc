@@ -47,14 +47,26 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(RegularFile file) {
   return SafetensorsFile(std::move(file), *std::move(header), data_begin);
 }
 
+absl::Status SafetensorsFile::CheckRange(const TensorInfo& tensor, uint64_t offset,
+                                         uint64_t bytes) const {
+  if (offset <= tensor.bytes() && bytes <= tensor.bytes() - offset) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(file_.name(), ": tensor `", Printable(tensor.name),
+                                                 "` has ", tensor.bytes(), " bytes; wanted ", bytes,
+                                                 " from byte ", offset));
+}
+
 absl::Status SafetensorsFile::Read(const TensorInfo& tensor, uint64_t offset,
                                    std::span<uint8_t> out) const {
-  if (offset > tensor.bytes() || out.size() > tensor.bytes() - offset) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file_.name(), ": tensor `", Printable(tensor.name), "` has ", tensor.bytes(),
-                     " bytes; wanted ", out.size(), " from byte ", offset));
-  }
+  TETRAD_RETURN_IF_ERROR(CheckRange(tensor, offset, out.size()));
   return file_.ReadAt(data_begin_ + tensor.begin + offset, out);
+}
+
+absl::Status SafetensorsFile::ReadRows(const TensorInfo& tensor, uint64_t offset, uint64_t stride,
+                                       uint64_t row_bytes, std::span<uint8_t> out) const {
+  if (out.empty()) return absl::OkStatus();
+  const uint64_t last = (out.size() / row_bytes - 1) * stride;
+  TETRAD_RETURN_IF_ERROR(CheckRange(tensor, offset, last + row_bytes));
+  return file_.ReadRowsAt(data_begin_ + tensor.begin + offset, stride, row_bytes, out);
 }
 
 }  // namespace tetrad

@@ -30,8 +30,14 @@ class SafetensorsFile {
 
   // Fills `out` from byte `offset` of `tensor`, which must be one of this header's.
   absl::Status Read(const TensorInfo& tensor, uint64_t offset, std::span<uint8_t> out) const;
+  // Fills `out` with rows of `row_bytes`, which must divide its size and not be 0; they begin
+  // `stride` bytes apart in `tensor`, the first at its byte `offset`.
+  absl::Status ReadRows(const TensorInfo& tensor, uint64_t offset, uint64_t stride,
+                        uint64_t row_bytes, std::span<uint8_t> out) const;
 
  private:
+  absl::Status CheckRange(const TensorInfo& tensor, uint64_t offset, uint64_t bytes) const;
+
   SafetensorsFile(RegularFile file, SafetensorsHeader header, uint64_t data_begin)
       : file_(std::move(file)), header_(std::move(header)), data_begin_(data_begin) {}
 

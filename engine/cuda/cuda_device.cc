@@ -3,6 +3,7 @@
 #include "engine/cuda/cuda_device.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <mutex>
 #include <utility>
@@ -41,6 +42,20 @@ struct Binding {
   BoundOperands operands;
   std::unique_ptr<LaunchGraph> graph;
 };
+
+// Of a launch of the plan on these operands; whose launch state it is stays open.
+LaunchArguments ArgumentsOf(const PlanOnDevice& plan, const DeviceMProblem& stack) {
+  LaunchArguments arguments = plan.arguments;
+  arguments.a = stack.a;
+  arguments.a_scales = stack.a_scales;
+  arguments.b = stack.b;
+  arguments.b_scales = stack.b_scales;
+  arguments.c = static_cast<std::byte*>(stack.c);
+  arguments.alpha = stack.alpha;
+  arguments.row_scale = stack.row_scale;
+  arguments.m_values = stack.m_values;
+  return arguments;
+}
 
 std::string UuidText(const CUuuid& uuid) {
   char text[41] = "GPU-";
@@ -138,6 +153,7 @@ class CudaDevice::Impl {
   absl::Status Start(const DeviceInfo& info, std::function<void()> wake);
   absl::Status Bind(Binding& binding, const OperandBlocks& blocks);
   absl::Status Launch(uint32_t lane, BindingId id, uint64_t ticket);
+  absl::Status LaunchEagerly(const Binding& binding);
 
  private:
   friend class CudaDevice;
@@ -166,6 +182,8 @@ class CudaDevice::Impl {
   BindingTable<Binding> bindings_;       // guarded by mutex_
   int32_t in_flight_ = 0;                // completed and not polled included; guarded by mutex_
   std::vector<Completion> completions_;  // not yet polled; guarded by mutex_
+  // Of completions_: who polls in a loop must not hold up the thread that adds.
+  std::atomic<int32_t> ready_{0};
   std::unique_ptr<CompletionPoller> poller_;  // stops before the rest goes
 };
 
@@ -228,6 +246,7 @@ absl::Status CudaDevice::Impl::Start(const DeviceInfo& info, std::function<void(
 CudaDevice::Impl::~Impl() {
   poller_.reset();
   const bool healthy = context_->Enter().ok();
+  for (const auto& binding : bindings_.TakeAll()) graphs_->Return(std::move(binding->graph));
   if (!healthy) return;
   for (const auto& lane : lanes_) {
     if (lane->stream == nullptr) continue;
@@ -241,6 +260,7 @@ void CudaDevice::Impl::OnEnded(const CompletionPoller::Ended& ended) {
   bindings_.EndLaunch(ended.launched.binding);
   completions_.push_back(
       {ended.launched.ticket, absl::StatusCode::kOk, ended.error_word, ended.device_ns});
+  ready_.fetch_add(1, std::memory_order_release);
 }
 
 // Pins the operands, sets the graph's arguments to them and lets go of those the
@@ -255,16 +275,8 @@ absl::Status CudaDevice::Impl::Bind(Binding& binding, const OperandBlocks& block
   if (binding.graph == nullptr) {
     TETRAD_ASSIGN_OR_RETURN(binding.graph, graphs_->Take(binding.plan->signature.types.a_type));
   }
-  LaunchArguments arguments = binding.on_device->arguments;
-  arguments.a = stack.a;
-  arguments.a_scales = stack.a_scales;
-  arguments.b = stack.b;
-  arguments.b_scales = stack.b_scales;
-  arguments.c = static_cast<std::byte*>(stack.c);
-  arguments.alpha = stack.alpha;
-  arguments.row_scale = stack.row_scale;
-  arguments.m_values = stack.m_values;
-  TETRAD_RETURN_IF_ERROR(graphs_->SetArguments(*binding.graph, binding.on_device->grid, arguments));
+  TETRAD_RETURN_IF_ERROR(graphs_->SetArguments(*binding.graph, binding.on_device->grid,
+                                               ArgumentsOf(*binding.on_device, stack)));
   binding.operands.Swap(fresh);
   return absl::OkStatus();
 }
@@ -308,6 +320,15 @@ absl::Status CudaDevice::Impl::Launch(uint32_t lane_index, BindingId id, uint64_
   }
   poller_->Push(lane_index, {&graph, ++graph.launches, ticket, bindings_.Index(id)});
   return absl::OkStatus();
+}
+
+absl::Status CudaDevice::Impl::LaunchEagerly(const Binding& binding) {
+  LaunchArguments arguments = ArgumentsOf(*binding.on_device, binding.operands.stack());
+  arguments.state = binding.graph->state;
+  const CUstream stream = lanes_.back()->stream;
+  TETRAD_RETURN_IF_ERROR(LaunchKernel(*context_, library_->gemm(binding.graph->type),
+                                      binding.on_device->grid, stream, arguments));
+  return TETRAD_CUDA(*context_, StreamSynchronize, stream);
 }
 
 absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(const CudaDriver& driver,
@@ -438,12 +459,14 @@ absl::Status CudaDevice::Launch(LaneId lane, BindingId binding, uint64_t ticket)
 }
 
 size_t CudaDevice::Poll(std::span<Completion> out) {
+  if (impl_->ready_.load(std::memory_order_acquire) == 0) return 0;
   std::lock_guard lock(impl_->mutex_);
   std::vector<Completion>& completions = impl_->completions_;
   const size_t count = std::min(out.size(), completions.size());
   std::copy_n(completions.begin(), count, out.begin());
   completions.erase(completions.begin(), completions.begin() + static_cast<ptrdiff_t>(count));
   impl_->in_flight_ -= static_cast<int32_t>(count);
+  impl_->ready_.fetch_sub(static_cast<int32_t>(count), std::memory_order_relaxed);
   return count;
 }
 
@@ -468,6 +491,19 @@ void CudaDevice::EndBareLaunches(BindingId id, uint64_t launches) {
     binding->graph->launches += launches;
   }
   impl_->bindings_.EndRebind(id);
+}
+
+absl::Status CudaDevice::LaunchEagerly(BindingId id) {
+  TETRAD_RETURN_IF_ERROR(impl_->context_->Enter());
+  Binding* binding;
+  {
+    std::lock_guard lock(impl_->mutex_);
+    TETRAD_ASSIGN_OR_RETURN(binding, impl_->bindings_.BeginRebind(id));
+  }
+  const absl::Status status = impl_->LaunchEagerly(*binding);
+  std::lock_guard lock(impl_->mutex_);
+  impl_->bindings_.EndRebind(id);
+  return status;
 }
 
 }  // namespace tetrad::cuda

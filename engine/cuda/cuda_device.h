@@ -86,6 +86,9 @@ class CudaDevice final : public Device {
   };
   absl::StatusOr<BareLaunch> BeginBareLaunches(BindingId id);
   void EndBareLaunches(BindingId id, uint64_t launches);
+  // Launches the binding's GEMM kernel without its graph and waits until it is
+  // done; no completion is given. While nothing else uses the binding, either.
+  absl::Status LaunchEagerly(BindingId id);
   const CudaDriver& driver() const;
   // Makes the context current in the calling thread, for direct use of the driver.
   absl::Status Enter() const;

@@ -156,25 +156,28 @@ absl::StatusOr<Allocation> CudaMemory::Import(UniqueFd fd, const AllocationIdent
         "fd: the allocation is sealed, it can be mapped read-only");
   }
   TETRAD_RETURN_IF_ERROR(context_.Enter());
-  // What the driver refuses here is the descriptor's fault, unless memory lacks
-  // or the device is lost.
-  const auto of_descriptor = [&](absl::Status status) {
-    if (status.ok() || absl::IsResourceExhausted(status) || !context_.health().ok()) return status;
+  // What the driver refuses here is the descriptor's fault, unless memory lacks.
+  const auto of_descriptor = [&](const absl::Status& status) {
+    if (absl::IsResourceExhausted(status)) return status;
     return absl::InvalidArgumentError(absl::StrCat("fd: no exported allocation of ", bytes,
                                                    " bytes of this device: ", status.message()));
   };
   Handle handle = 0;
-  TETRAD_RETURN_IF_ERROR(of_descriptor(TETRAD_CUDA(
-      context_, MemImportFromShareableHandle, &handle,
-      reinterpret_cast<void*>(static_cast<intptr_t>(fd.get())),  // NOLINT: the driver's convention
-      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)));
+  // The driver calls some descriptors that are not its own an unknown error; that
+  // is not the end of the device, so its health is not told.
+  const CUresult imported = context_.driver().MemImportFromShareableHandle(
+      &handle, reinterpret_cast<void*>(static_cast<intptr_t>(fd.get())),  // NOLINT: so it wants it
+      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  if (imported != CUDA_SUCCESS) {
+    return of_descriptor(CudaStatus(imported, "cuMemImportFromShareableHandle"));
+  }
   if (const absl::Status reserved = table_.Reserve(bytes); !reserved.ok()) {
     ReleaseHandle(handle);
     return reserved;
   }
   absl::Cleanup give_back = [&] { table_.GiveBack(bytes); };
   const auto address = Map(handle, bytes, writable);
-  TETRAD_RETURN_IF_ERROR(of_descriptor(address.status()));
+  if (!address.ok()) return of_descriptor(address.status());
   absl::Cleanup destroy = [&] {
     Unmap(*address, bytes);
     ReleaseHandle(handle);

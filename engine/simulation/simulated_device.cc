@@ -148,8 +148,17 @@ absl::StatusOr<Allocation> SimulatedDevice::Import(UniqueFd, const AllocationIde
   return absl::UnimplementedError("not simulated");
 }
 
-absl::Status SimulatedDevice::Fill(AllocationId, int64_t, int64_t, FillSource) {
-  return absl::UnimplementedError("not simulated");
+absl::Status SimulatedDevice::Fill(AllocationId id, int64_t offset, int64_t bytes,
+                                   FillSource source) {
+  TETRAD_RETURN_IF_ERROR(health_);
+  TETRAD_RETURN_IF_ERROR(world_.before(Call::kWrite));
+  TETRAD_ASSIGN_OR_RETURN(const auto to, Range("fill", {id, offset, bytes}, true));
+  // Pieces as small as they come: their borders lie anywhere.
+  constexpr size_t kPieceBytes = 24;
+  for (size_t done = 0; done < to.size(); done += kPieceBytes) {
+    TETRAD_RETURN_IF_ERROR(source(to.subspan(done, std::min(kPieceBytes, to.size() - done))));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status SimulatedDevice::Write(AllocationId id, int64_t offset,

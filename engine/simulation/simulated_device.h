@@ -76,7 +76,7 @@ class SimulatedDevice final : public Device {
   absl::StatusOr<UniqueFd> Export(AllocationId) override;
   absl::StatusOr<Allocation> Import(UniqueFd, const AllocationIdentity&, int64_t, bool) override;
   absl::Status Write(AllocationId id, int64_t offset, std::span<const std::byte> data) override;
-  absl::Status Fill(AllocationId, int64_t, int64_t, FillSource) override;
+  absl::Status Fill(AllocationId id, int64_t offset, int64_t bytes, FillSource source) override;
   absl::Status Read(AllocationId id, int64_t offset, std::span<std::byte> data) const override;
   absl::Status Clear(AllocationId id, int64_t offset, int64_t bytes) override;
   absl::Status MakeReady(const std::shared_ptr<const Plan>&, const BlockRef&,

@@ -94,9 +94,17 @@ TemporaryFolder::~TemporaryFolder() { std::filesystem::remove_all(path_); }
 Daemon::Daemon(const std::vector<std::string>& flags) : flags_(flags) { Start(); }
 
 void Daemon::Start() {
-  std::vector<std::string> arguments = {"--device", "cpu",         "--listen",
-                                        socket(),   "--listen",    "127.0.0.1:0",
-                                        "--http",   "127.0.0.1:0", "--lame-duck-seconds",
+  // On a machine with a GPU the same tests can be run over it.
+  const char* const device = std::getenv("TETRAD_TEST_DEVICE");
+  std::vector<std::string> arguments = {"--device",
+                                        device != nullptr ? device : "cpu",
+                                        "--listen",
+                                        socket(),
+                                        "--listen",
+                                        "127.0.0.1:0",
+                                        "--http",
+                                        "127.0.0.1:0",
+                                        "--lame-duck-seconds",
                                         "0"};
   // A flag given twice is an error, so those of the test replace ours.
   for (const std::string& flag : flags_) {

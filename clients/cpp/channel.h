@@ -1,0 +1,21 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The channel of a Client: one connection, with the limits, frame sizes and
+// pings the daemon expects. Apart from Client, so that a benchmark can compare
+// its calls with others on the same stack. Thread-safe.
+#pragma once
+
+#include <memory>
+
+#include <grpcpp/channel.h>
+
+#include "clients/cpp/client.h"
+#include "clients/cpp/endpoint.h"
+
+namespace tetrad {
+
+// Not yet connected; shares its connection with no other channel.
+std::shared_ptr<grpc::Channel> MakeChannel(const Endpoint& endpoint, const ClientOptions& options);
+
+}  // namespace tetrad
