@@ -4,6 +4,7 @@
 # language CUDA here: device code becomes images (kernels/cuda/images.h) in custom commands,
 # and host code is plain C++ that finds the driver at run time.
 #
+# TETRAD_CUDA_LINEINFO   line tables in the images, for profilers; three quarters of their size
 # TETRAD_BUILD_CUDA   whether GPU parts are built; default: if the toolkit is found. ON without
 #                     one ends the configuration.
 # tetrad_cuda_images(TARGET SOURCES a.cu ...)   compiles each source for every architecture and
@@ -14,6 +15,7 @@ set(TETRAD_CUDA_MINIMUM 12.8)  # the first that compiles for sm_100
 set(TETRAD_CUDA_ARCHITECTURES 80 90 100)
 set(TETRAD_CUDA_PTX 80)
 
+option(TETRAD_CUDA_LINEINFO "Line tables in device code, for profilers" OFF)
 find_package(CUDAToolkit ${TETRAD_CUDA_MINIMUM} QUIET)
 if(CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE)
   set(tetrad_cuda_found ON)
@@ -44,8 +46,10 @@ function(tetrad_cuda_image source name code format)
       "-Droot=${CMAKE_SOURCE_DIR}" "-Dimage=${image}" "-Dformat=${format}" "-Dcode=${code}"
       "-Darchitecture=${architecture}"
       "-Dresources=${CMAKE_CURRENT_BINARY_DIR}/${name}.resources"
+      "-Dlineinfo=$<$<BOOL:${TETRAD_CUDA_LINEINFO}>:-lineinfo>"
       -P "${CMAKE_SOURCE_DIR}/cmake/compile-cuda.cmake"
     DEPENDS "${source}" "${CMAKE_SOURCE_DIR}/cmake/compile-cuda.cmake"
+      "${CUDAToolkit_NVCC_EXECUTABLE}"
     DEPFILE "${image}.d"
     COMMENT "Compiling ${source} for ${code}" VERBATIM)
 endfunction()
@@ -94,11 +98,12 @@ function(tetrad_cuda_images target)
   target_sources(${target} PRIVATE "${table}")
 endfunction()
 
-# Without a GPU the tests of such a program skip, which CTest says of it as a whole.
+# Without a GPU all tests of such a program skip, say so in these words (kernels/cuda/gpu_test_device.h),
+# and CTest reports the program as skipped.
 function(tetrad_gpu_test name)
   tetrad_test(${name} ${ARGN} LABELS gpu TIMEOUT 600)
   if(TETRAD_BUILD_TESTS)
-    set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]"
-      RUN_SERIAL ON)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON
+      SKIP_REGULAR_EXPRESSION "no device: every test is skipped")
   endif()
 endfunction()

@@ -4,7 +4,7 @@
 #       -Darchitecture=compute_90 -Dresources=... -P compile-cuda.cmake
 # Compiles one image of a CUDA source; leaves what it depends on in IMAGE.d and the report of ptxas
 # in RESOURCES. A warning is an error, spilled registers and local memory too.
-set(options -std=c++20 -O3 -lineinfo --expt-relaxed-constexpr -Werror all-warnings
+set(options -std=c++20 -O3 ${lineinfo} --expt-relaxed-constexpr -Werror all-warnings
   -Xptxas -v,-warn-spills,-warn-lmem-usage -gencode "arch=${architecture},code=${code}"
   -ccbin "${compiler}" "-I${root}")
 execute_process(

@@ -20,6 +20,8 @@ constexpr auto kSpin = std::chrono::microseconds(300);
 // Between looks at a launch that takes longer than that.
 constexpr auto kPause = std::chrono::microseconds(20);
 constexpr auto kAskDriver = std::chrono::milliseconds(1);
+// Looks at the words before one at the clock.
+constexpr int kLooks = 32;
 
 }  // namespace
 
@@ -69,7 +71,7 @@ int CompletionPoller::Collect() {
       ended_({launched, record.error_word, static_cast<int64_t>(record.device_ns)});
     }
   }
-  under_way_.fetch_sub(count, std::memory_order_relaxed);
+  if (count > 0) under_way_.fetch_sub(count, std::memory_order_relaxed);
   return count;
 }
 
@@ -86,10 +88,17 @@ void CompletionPoller::Run() {
   ::pthread_setname_np(::pthread_self(), "tetrad-poller");
   Steady::time_point active = Steady::now();
   Steady::time_point asked = active;
+  bool spinning = true;
+  unsigned looks = 0;
   while (true) {
     if (Collect() > 0) {
       wake_();
       active = Steady::now();
+      spinning = true;
+      continue;
+    }
+    if (++looks % kLooks != 0 && spinning) {
+      Pause();
       continue;
     }
     const Steady::time_point now = Steady::now();
@@ -100,7 +109,8 @@ void CompletionPoller::Run() {
       AskDriver();
       asked = now;
     }
-    if (now - active < kSpin) {
+    spinning = now - active < kSpin;
+    if (spinning) {
       Pause();
     } else if (busy && !lost) {
       std::this_thread::sleep_for(kPause);
@@ -108,6 +118,7 @@ void CompletionPoller::Run() {
       // Nothing to look at; of a lost device nothing more comes.
       doorbell_.WaitUntil(Steady::time_point::max());
       active = asked = Steady::now();
+      spinning = true;
     }
   }
 }

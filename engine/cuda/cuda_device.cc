@@ -3,6 +3,7 @@
 #include "engine/cuda/cuda_device.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <mutex>
 #include <utility>
@@ -181,6 +182,8 @@ class CudaDevice::Impl {
   BindingTable<Binding> bindings_;       // guarded by mutex_
   int32_t in_flight_ = 0;                // completed and not polled included; guarded by mutex_
   std::vector<Completion> completions_;  // not yet polled; guarded by mutex_
+  // Of completions_: who polls in a loop must not hold up the thread that adds.
+  std::atomic<int32_t> ready_{0};
   std::unique_ptr<CompletionPoller> poller_;  // stops before the rest goes
 };
 
@@ -257,6 +260,7 @@ void CudaDevice::Impl::OnEnded(const CompletionPoller::Ended& ended) {
   bindings_.EndLaunch(ended.launched.binding);
   completions_.push_back(
       {ended.launched.ticket, absl::StatusCode::kOk, ended.error_word, ended.device_ns});
+  ready_.fetch_add(1, std::memory_order_release);
 }
 
 // Pins the operands, sets the graph's arguments to them and lets go of those the
@@ -455,12 +459,14 @@ absl::Status CudaDevice::Launch(LaneId lane, BindingId binding, uint64_t ticket)
 }
 
 size_t CudaDevice::Poll(std::span<Completion> out) {
+  if (impl_->ready_.load(std::memory_order_acquire) == 0) return 0;
   std::lock_guard lock(impl_->mutex_);
   std::vector<Completion>& completions = impl_->completions_;
   const size_t count = std::min(out.size(), completions.size());
   std::copy_n(completions.begin(), count, out.begin());
   completions.erase(completions.begin(), completions.begin() + static_cast<ptrdiff_t>(count));
   impl_->in_flight_ -= static_cast<int32_t>(count);
+  impl_->ready_.fetch_sub(static_cast<int32_t>(count), std::memory_order_relaxed);
   return count;
 }
 

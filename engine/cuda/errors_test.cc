@@ -52,6 +52,9 @@ std::map<int, std::string> ErrorsOfHeader() {
   return errors;
 }
 
+// What CUresult can hold by the language's rules.
+constexpr int kNumbers = 1024;
+
 bool Known(int number) {
   return std::string(Classify(static_cast<CUresult>(number)).name).starts_with("CUDA_");
 }
@@ -132,7 +135,7 @@ TEST(CudaErrorsTest, EveryErrorOfTheHeaderIsClassifiedUnderItsName) {
 TEST(CudaErrorsTest, NoNumberIsInventedAndNoNameIsTwice) {
   const std::map<int, std::string> errors = ErrorsOfHeader();
   std::set<std::string> names;
-  for (int number = -1; number < 10000; ++number) {
+  for (int number = 0; number < kNumbers; ++number) {
     if (!Known(number)) continue;
     EXPECT_TRUE(names.insert(Classify(static_cast<CUresult>(number)).name).second) << number;
     // An older toolkit lacks some of the table, which is made from that of 13.0.
@@ -142,7 +145,7 @@ TEST(CudaErrorsTest, NoNumberIsInventedAndNoNameIsTwice) {
 }
 
 TEST(CudaErrorsTest, ClassesHaveTheMembersDecidedByHand) {
-  for (int number = 0; number < 10000; ++number) {
+  for (int number = 0; number < kNumbers; ++number) {
     if (!Known(number)) continue;
     const Severity expected = Fatal().contains(number)           ? Severity::kFatal
                               : Configuration().contains(number) ? Severity::kConfiguration
@@ -171,7 +174,7 @@ TEST(CudaErrorsTest, TheHeaderCallsFatalWhatEndsTheProcess) {
 
 TEST(CudaErrorsTest, CodesFollowTheClass) {
   std::set<int> exhausted;
-  for (int number = 1; number < 10000; ++number) {
+  for (int number = 1; number < kNumbers; ++number) {
     const Classification found = Classify(static_cast<CUresult>(number));
     switch (found.severity) {
       case Severity::kFatal:
@@ -201,7 +204,7 @@ TEST(CudaErrorsTest, SuccessIsOk) {
 }
 
 TEST(CudaErrorsTest, AnUnknownNumberIsFatal) {
-  for (const int number : {-1, 9, 917, 998, 1000, 123456, INT32_MAX, INT32_MIN}) {
+  for (const int number : {9, 917, 998, 1000, kNumbers - 1}) {
     const Classification unknown = Classify(static_cast<CUresult>(number));
     EXPECT_EQ(unknown.severity, Severity::kFatal) << number;
     EXPECT_EQ(unknown.code, absl::StatusCode::kInternal) << number;
@@ -213,8 +216,8 @@ TEST(CudaErrorsTest, MessagesNameCallErrorAndDetail) {
             absl::ResourceExhaustedError("cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY: 4194304 bytes"));
   EXPECT_EQ(CudaStatus(CUDA_ERROR_NOT_SUPPORTED, "cuMemCreate"),
             absl::FailedPreconditionError("cuMemCreate: CUDA_ERROR_NOT_SUPPORTED"));
-  EXPECT_EQ(CudaStatus(static_cast<CUresult>(1234), "cuGraphLaunch", "lane 2"),
-            absl::InternalError("cuGraphLaunch: unknown CUDA error 1234: lane 2"));
+  EXPECT_EQ(CudaStatus(static_cast<CUresult>(1010), "cuGraphLaunch", "lane 2"),
+            absl::InternalError("cuGraphLaunch: unknown CUDA error 1010: lane 2"));
 }
 
 TEST(DeviceHealthTest, WhatIsNotFatalLeavesItWell) {
@@ -267,7 +270,7 @@ TEST(DeviceHealthTest, LackOfHostMemoryCostsTheMessageOnly) {
 
 TEST(DeviceHealthTest, NobodyNeedsToBeTold) {
   DeviceHealth health;
-  health.Note(static_cast<CUresult>(4321), "cuGraphLaunch");
+  health.Note(static_cast<CUresult>(1020), "cuGraphLaunch");
   EXPECT_EQ(health.status().code(), absl::StatusCode::kInternal);
 }
 

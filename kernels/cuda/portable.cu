@@ -48,16 +48,16 @@ __device__ bool NextTile(const LaunchArguments& arguments, int64_t i, TileQueue&
 
 template <ActivationType type>
 __device__ void RunPortable(const LaunchArguments& arguments) {
-  alignas(kRowBytes) extern __shared__ uint8_t stages[];
   __shared__ TileQueue queue;
+  const uint32_t stages = DynamicShared();
   constexpr float kScale = OperandOf<type>::Type::kOperandScale;
   constexpr float kUnscale = 1 / (type == ActivationType::kNvfp4 ? kScale * kScale : kScale);
   if (blockIdx.x == 0 && threadIdx.x == 0) arguments.state->begun_ns = GlobalTimer();
   if (arguments.m_source != MSource::kHost) BeginWalk(arguments, queue.walk);
   for (int64_t i = 0; NextTile(arguments, i, queue); ++i) {
     Accumulators acc;
-    MultiplyTile<type>(queue.work, arguments.types, SharedAddress(stages), acc);
-    StoreTile(arguments.types, queue.work, kUnscale, SharedAddress(stages), acc);
+    MultiplyTile<type>(queue.work, arguments.types, stages, acc);
+    StoreTile(arguments.types, queue.work, kUnscale, stages, acc);
   }
 }
 

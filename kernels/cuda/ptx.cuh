@@ -5,6 +5,8 @@
 // names its section of the PTX ISA. All exist from compute capability 8.0 on.
 #pragma once
 
+#if defined(__CUDACC__)
+
 #include <cstdint>
 
 namespace tetrad::cuda {
@@ -25,6 +27,12 @@ __device__ inline void StoreRelease(uint64_t* to, uint64_t value) {
 // "Data Movement and Conversion Instructions: cvta": an address in the shared window.
 __device__ inline uint32_t SharedAddress(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// Where the dynamic shared memory of the CTA begins; a multiple of 128.
+__device__ inline uint32_t DynamicShared() {
+  alignas(128) extern __shared__ uint8_t dynamic[];
+  return SharedAddress(dynamic);
 }
 
 // "Half Precision Floating Point Instructions: mul". Subnormals are kept.
@@ -104,3 +112,9 @@ __device__ inline void MultiplyAddBf16(float (&acc)[4], const uint32_t (&a)[4], 
 }
 
 }  // namespace tetrad::cuda
+
+#else  // for tests without a device
+
+#include "kernels/cuda/emulation/ptx.h"
+
+#endif

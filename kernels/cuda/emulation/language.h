@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// As much of CUDA C++ as our device code uses, for a C++ compiler: words,
+// indices and intrinsics. Included before device code by emulation/kernels.cc
+// only.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/emulation/cta.h"
+
+#define __device__
+#define __global__
+#define __grid_constant__
+#define __launch_bounds__(...)
+// One CTA runs at a time.
+#define __shared__ static
+
+#define threadIdx \
+  (::tetrad::cuda::emulation::Index{::tetrad::cuda::emulation::Cta::Current().thread()})
+#define blockIdx \
+  (::tetrad::cuda::emulation::Index{::tetrad::cuda::emulation::Cta::Current().block()})
+#define blockDim \
+  (::tetrad::cuda::emulation::Index{::tetrad::cuda::emulation::Cta::Current().threads()})
+#define gridDim (::tetrad::cuda::emulation::Index{::tetrad::cuda::emulation::Cta::Current().grid()})
+
+struct uint4 {
+  uint32_t x = 0, y = 0, z = 0, w = 0;
+};
+inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
+
+using std::min;
+
+inline void __syncthreads() { ::tetrad::cuda::emulation::Cta::Current().Barrier(); }
+
+template <class T>
+T __ldg(const T* at) {
+  return *at;
+}
+inline float __fmul_rn(float x, float y) { return x * y; }
+inline uint32_t __float_as_uint(float value) { return std::bit_cast<uint32_t>(value); }
+inline int __popc(uint32_t value) { return std::popcount(value); }
+inline uint32_t __vcmpne4(uint32_t x, uint32_t y) {
+  uint32_t result = 0;
+  for (uint32_t byte = 0xFF; byte != 0; byte <<= 8) {
+    if (((x ^ y) & byte) != 0) result |= byte;
+  }
+  return result;
+}
+
+inline int64_t __shfl_up_sync(uint32_t, int64_t value, int distance) {
+  auto& cta = ::tetrad::cuda::emulation::Cta::Current();
+  const auto halves = std::bit_cast<std::array<uint32_t, 2>>(value);
+  const auto& lanes = cta.Exchange(halves);
+  const int lane = static_cast<int>(cta.thread() % 32);
+  const auto& from = lanes[static_cast<size_t>(lane < distance ? lane : lane - distance)];
+  return std::bit_cast<int64_t>(std::array<uint32_t, 2>{from[0], from[1]});
+}
+
+template <class T>
+T atomicOr(T* at, T bits) {
+  const T before = *at;
+  *at |= bits;
+  return before;
+}
+template <class T>
+T atomicAdd(T* at, T value) {
+  const T before = *at;
+  *at += value;
+  return before;
+}

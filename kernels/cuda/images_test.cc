@@ -1,0 +1,229 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/images.h"
+
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <elf.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/portable.h"
+#include "kernels/cuda/proof.h"
+#include "kernels/cuda/rates.h"
+
+namespace tetrad::cuda {
+namespace {
+
+using testing::HasSubstr;
+
+std::string Describe(const KernelImage* image) {
+  if (image == nullptr) return "none";
+  return std::string(image->unit) + (image->form == ImageForm::kPtx ? " ptx " : " cubin ") +
+         std::to_string(image->capability) + (image->specific ? "a" : "");
+}
+
+TEST(ChooseImageTest, TakesTheNearestThatLoads) {
+  const std::vector<KernelImage> images = {
+      {"u", 80, ImageForm::kCubin},  {"u", 86, ImageForm::kCubin},
+      {"u", 90, ImageForm::kCubin},  {"u", 90, ImageForm::kCubin, true},
+      {"u", 100, ImageForm::kCubin}, {"u", 80, ImageForm::kPtx},
+      {"u", 90, ImageForm::kPtx},    {"other", 80, ImageForm::kCubin},
+      {"new", 90, ImageForm::kPtx},  {"exact", 100, ImageForm::kCubin, true},
+  };
+  const struct {
+    const char* unit;
+    int capability;
+    const char* expected;
+  } cases[] = {
+      {"u", 80, "u cubin 80"},
+      {"u", 86, "u cubin 86"},
+      {"u", 87, "u cubin 86"},
+      {"u", 89, "u cubin 86"},
+      {"u", 90, "u cubin 90a"},
+      {"u", 91, "u cubin 90"},
+      {"u", 100, "u cubin 100"},
+      {"u", 103, "u cubin 100"},
+      {"u", 120, "u ptx 90"},
+      {"u", 75, "none"},
+      {"other", 80, "other cubin 80"},
+      {"other", 90, "none"},
+      {"new", 86, "none"},
+      {"new", 121, "new ptx 90"},
+      {"exact", 100, "exact cubin 100a"},
+      {"exact", 103, "none"},
+      {"absent", 90, "none"},
+  };
+  for (const auto& c : cases) {
+    EXPECT_EQ(Describe(ChooseImage(images, c.unit, c.capability)), c.expected)
+        << c.unit << " on " << c.capability;
+  }
+}
+
+const char* const kUnits[] = {"portable", "completion", "proof", "rates"};
+
+TEST(KernelImagesTest, EveryUnitLoadsFrom80On) {
+  for (const char* unit : kUnits) {
+    for (const int capability : {80, 86, 87, 89, 90, 100, 103, 110, 120, 121}) {
+      EXPECT_NE(ChooseImage(KernelImages(), unit, capability), nullptr) << unit << capability;
+    }
+    EXPECT_EQ(ChooseImage(KernelImages(), unit, 75), nullptr) << unit;
+    EXPECT_EQ(ChooseImage(KernelImages(), unit, 90)->form, ImageForm::kCubin);
+    EXPECT_EQ(ChooseImage(KernelImages(), unit, 100)->form, ImageForm::kCubin);
+  }
+  EXPECT_TRUE(ChooseImage(KernelImages(), "rates", 90)->specific);
+}
+
+TEST(KernelImagesTest, CubinsAreElfOfTheirArchitectureAndPtxIsTerminatedText) {
+  constexpr int kCudaMachine = 190;  // EM_CUDA
+  for (const KernelImage& image : KernelImages()) {
+    const std::string what = Describe(&image);
+    if (image.form == ImageForm::kCubin) {
+      ASSERT_GT(image.bytes.size(), sizeof(Elf64_Ehdr)) << what;
+      Elf64_Ehdr header;
+      std::memcpy(&header, image.bytes.data(), sizeof(header));
+      EXPECT_EQ(std::memcmp(header.e_ident, ELFMAG, SELFMAG), 0) << what;
+      EXPECT_EQ(header.e_machine, kCudaMachine) << what;
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(image.bytes.data()) % 64, 0u) << what;
+    } else {
+      ASSERT_FALSE(image.bytes.empty());
+      ASSERT_EQ(image.bytes.back(), std::byte{0}) << what;
+      const std::string text(reinterpret_cast<const char*>(image.bytes.data()));
+      EXPECT_EQ(text.size() + 1, image.bytes.size()) << what;
+      EXPECT_THAT(text, HasSubstr(".target sm_" + std::to_string(image.capability)));
+    }
+  }
+}
+
+TEST(KernelImagesTest, EntriesAreThere) {
+  const std::pair<const char*, const char*> entries[] = {
+      {"portable", PortableEntry(ActivationType::kNvfp4)},
+      {"portable", PortableEntry(ActivationType::kFp16)},
+      {"portable", PortableEntry(ActivationType::kBf16)},
+      {"completion", kCompletionEntry},
+      {"proof", kProofFillEntry},
+      {"proof", kProofCompareEntry},
+      {"rates", kReadRateEntry},
+      {"rates", kMmaRateEntry},
+  };
+  for (const KernelImage& image : KernelImages()) {
+    const std::string_view text(reinterpret_cast<const char*>(image.bytes.data()),
+                                image.bytes.size());
+    for (const auto& [unit, entry] : entries) {
+      if (unit != image.unit) continue;
+      EXPECT_NE(text.find(entry), text.npos) << Describe(&image) << " " << entry;
+    }
+  }
+}
+
+// What ptxas says of one entry.
+struct Resources {
+  int registers = -1;
+  int spilled = -1;  // bytes, stores and loads
+  int stack = -1;
+  int shared = 0;  // static
+};
+
+// By "unit architecture entry".
+std::map<std::string, Resources> ReadResources() {
+  std::map<std::string, Resources> all;
+  const std::regex entry_line("Compiling entry function '(\\w+)' for '(\\w+)'");
+  const std::regex memory_line("(\\d+) bytes stack frame, (\\d+) bytes spill stores, (\\d+) bytes");
+  const std::regex used_line("Used (\\d+) registers");
+  const std::regex shared_line("(\\d+) bytes smem");
+  for (const KernelImage& image : KernelImages()) {
+    if (image.form != ImageForm::kCubin) continue;
+    const std::string architecture =
+        "sm_" + std::to_string(image.capability) + (image.specific ? "a" : "");
+    const std::string unit(image.unit);
+    std::ifstream in(TETRAD_CUDA_RESOURCES "/" + unit + "_" + architecture + ".resources");
+    Resources* current = nullptr;
+    for (std::string line; std::getline(in, line);) {
+      std::smatch match;
+      if (std::regex_search(line, match, entry_line)) {
+        EXPECT_EQ(match[2], architecture);
+        current = &all[unit + " " + architecture + " " + match[1].str()];
+      }
+      if (current == nullptr) continue;
+      if (std::regex_search(line, match, memory_line)) {
+        current->stack = std::stoi(match[1]);
+        current->spilled = std::stoi(match[2]) + std::stoi(match[3]);
+      }
+      if (std::regex_search(line, match, used_line)) current->registers = std::stoi(match[1]);
+      if (std::regex_search(line, match, shared_line)) current->shared = std::stoi(match[1]);
+    }
+  }
+  return all;
+}
+
+struct Bound {
+  const char* unit;
+  const char* entry;
+  int registers;  // at most
+  int shared;     // static, exactly
+  int specific_registers = 0;
+  int specific_shared = 0;
+};
+
+TEST(ResourcesTest, NoEntrySpillsOrGrows) {
+  const Bound bounds[] = {
+      {"portable", "tetrad_portable_nvfp4", 128, 4352},
+      {"portable", "tetrad_portable_fp16", 128, 4352},
+      {"portable", "tetrad_portable_bf16", 128, 4352},
+      {"completion", "tetrad_completion", 32, 0},
+      {"proof", "tetrad_proof_fill", 64, 0},
+      {"proof", "tetrad_proof_compare", 64, 0},
+      {"rates", "tetrad_rate_read", 64, 0, 64, 0},
+      {"rates", "tetrad_rate_mma", 96, 0, 168, 49152},
+  };
+  const std::map<std::string, Resources> all = ReadResources();
+  size_t checked = 0;
+  for (const Bound& bound : bounds) {
+    for (const char* architecture : {"sm_80", "sm_90", "sm_100", "sm_90a"}) {
+      const bool specific = std::string_view(architecture).back() == 'a';
+      if (specific && bound.specific_registers == 0) continue;
+      const std::string key = std::string(bound.unit) + " " + architecture + " " + bound.entry;
+      const auto found = all.find(key);
+      ASSERT_NE(found, all.end()) << key;
+      const Resources& used = found->second;
+      EXPECT_EQ(used.stack, 0) << key;
+      EXPECT_EQ(used.spilled, 0) << key;
+      EXPECT_GT(used.registers, 0) << key;
+      EXPECT_LE(used.registers, specific ? bound.specific_registers : bound.registers) << key;
+      EXPECT_EQ(used.shared, specific ? bound.specific_shared : bound.shared) << key;
+      ++checked;
+    }
+  }
+  EXPECT_EQ(checked, all.size()) << "an entry without a bound";
+}
+
+// Of the CUDA C++ Programming Guide, "Compute Capabilities".
+TEST(ResourcesTest, PromisedCtasOfThePortableKernelFit) {
+  constexpr int kRegisters = 65536;      // of a multiprocessor, all architectures
+  constexpr int kRegisterGranule = 256;  // a warp
+  constexpr int kReserved = 1024;        // shared bytes that the system takes of a CTA
+  const std::map<std::string, int> shared_bytes = {
+      {"sm_80", 164 * 1024}, {"sm_90", 228 * 1024}, {"sm_100", 228 * 1024}};
+  int checked = 0;
+  for (const auto& [key, used] : ReadResources()) {
+    if (key.find("portable") != 0) continue;
+    const std::string architecture = key.substr(9, key.find(' ', 9) - 9);
+    const int of_warp =
+        (used.registers * 32 + kRegisterGranule - 1) / kRegisterGranule * kRegisterGranule;
+    EXPECT_GE(kRegisters / (of_warp * kPortableThreads / 32), kPortableCtasPerMultiprocessor);
+    EXPECT_GE(shared_bytes.at(architecture) / (kPortableSharedBytes + used.shared + kReserved),
+              kPortableCtasPerMultiprocessor);
+    ++checked;
+  }
+  EXPECT_EQ(checked, 9);
+}
+
+}  // namespace
+}  // namespace tetrad::cuda
