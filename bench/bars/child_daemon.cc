@@ -85,7 +85,7 @@ absl::Status ChildDaemon::WaitUntilReady() {
   const absl::Time limit = absl::Now() + kReadyLimit;
   for (;;) {
     const absl::Status status = Client::Connect(endpoint()).status();
-    if (status.ok()) return status;
+    if (status.ok()) return absl::OkStatus();
     if (Ended() || absl::Now() > limit) {
       return absl::UnavailableError(absl::StrCat("the daemon does not answer (", status.message(),
                                                  "); it said: ", EndOfLog()));

@@ -9,6 +9,7 @@
 // every figure that must hold does; 1: one does not; 2: nothing was measured.
 #include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -124,4 +125,11 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace tetrad::bars
 
-int main(int argc, char** argv) { return tetrad::bars::Main(argc, argv); }
+int main(int argc, char** argv) {
+  try {
+    return tetrad::bars::Main(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "tetrad-bars: %s\n", error.what());
+    return 2;
+  }
+}
