@@ -43,6 +43,11 @@ bool Interleaved(const TensorMapSpec& spec) {
   return spec.interleave != CU_TENSOR_MAP_INTERLEAVE_NONE;
 }
 
+// The engine has no stride inside dimension 0 unless it is interleaved.
+uint32_t ElementStride(const TensorMapSpec& spec, size_t i) {
+  return i == 0 && !Interleaved(spec) ? 1 : spec.element_strides[i];
+}
+
 // Of address and strides.
 uint64_t Alignment(const TensorMapSpec& spec) {
   return HasGaps(spec) || spec.interleave == CU_TENSOR_MAP_INTERLEAVE_32B ? 32 : kChunkBytes;
@@ -182,10 +187,18 @@ absl::Status CheckBox(const TensorMapSpec& spec) {
     if (spec.element_strides[i] < 1 || spec.element_strides[i] > kMaxElementStride) {
       return Refuse(At("element_strides", i), spec.element_strides[i], "1 to ", kMaxElementStride);
     }
+    if (spec.box[i] % ElementStride(spec, i) != 0) {
+      return Refuse(At("box", i), spec.box[i], "a multiple of ", spec.element_strides[i],
+                    ", its element stride");
+    }
   }
   if (HasGaps(spec) && spec.box[0] != kPackedElements) {
     return Refuse("box[0]", spec.box[0], kPackedElements, " with types of 16-byte alignment");
   }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRowOfBox(const TensorMapSpec& spec) {
   if (Interleaved(spec)) return absl::OkStatus();
   const uint32_t bits = spec.box[0] * TypeOf(spec).shared_bits;
   if (bits % (8 * kChunkBytes) != 0) {
@@ -201,7 +214,29 @@ absl::Status CheckBox(const TensorMapSpec& spec) {
   return absl::OkStatus();
 }
 
-std::string Describe(const TensorMapSpec& s) {
+absl::Status CheckBoxBytes(const TensorMapSpec& spec) {
+  const uint64_t bytes = BoxBytes(spec);
+  if (bytes > kMaxBoxBytes) return Refuse("box bytes", bytes, "at most ", kMaxBoxBytes);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckTensorMap(const TensorMapSpec& spec) {
+  for (const auto check : {CheckEnumerators, CheckKinds, CheckDims, CheckAddresses, CheckBox,
+                           CheckRowOfBox, CheckBoxBytes}) {
+    if (absl::Status status = check(spec); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+uint64_t BoxBytes(const TensorMapSpec& spec) {
+  uint64_t bits = TypeOf(spec).shared_bits;
+  for (size_t i = 0; i < spec.rank; ++i) bits *= spec.box[i] / ElementStride(spec, i);
+  return bits / 8;
+}
+
+std::string DescribeTensorMap(const TensorMapSpec& s) {
   const auto list = [&s](const auto& values, size_t fewer) {
     return absl::StrJoin(std::span(values).first(s.rank - fewer), ",");
   };
@@ -210,25 +245,6 @@ std::string Describe(const TensorMapSpec& s) {
                       " element_strides=", list(s.element_strides, 0), " interleave=", s.interleave,
                       " swizzle=", s.swizzle, " l2_promotion=", s.l2_promotion,
                       " oob_fill=", s.oob_fill);
-}
-
-}  // namespace
-
-absl::Status CheckTensorMap(const TensorMapSpec& spec) {
-  for (const auto check : {CheckEnumerators, CheckKinds, CheckDims, CheckAddresses, CheckBox}) {
-    if (absl::Status status = check(spec); !status.ok()) return status;
-  }
-  return absl::OkStatus();
-}
-
-uint64_t BoxBytes(const TensorMapSpec& spec) {
-  uint64_t bits = TypeOf(spec).shared_bits;
-  for (size_t i = 0; i < spec.rank; ++i) {
-    // The engine has no stride inside dimension 0 unless it is interleaved.
-    const uint32_t stride = i == 0 && !Interleaved(spec) ? 1 : spec.element_strides[i];
-    bits *= (spec.box[i] + stride - 1) / stride;
-  }
-  return bits / 8;
 }
 
 absl::StatusOr<CUtensorMap> EncodeTensorMap(const CudaDriver& driver, const TensorMapSpec& spec) {
@@ -240,8 +256,9 @@ absl::StatusOr<CUtensorMap> EncodeTensorMap(const CudaDriver& driver, const Tens
       spec.swizzle, spec.l2_promotion, spec.oob_fill);
   if (result == CUDA_SUCCESS) return map;
   if (result == CUDA_ERROR_INVALID_VALUE) {
-    return absl::InternalError(absl::StrCat(
-        "cuTensorMapEncodeTiled: the driver refuses what our rules allow: ", Describe(spec)));
+    return absl::InternalError(
+        absl::StrCat("cuTensorMapEncodeTiled: the driver refuses what our rules allow: ",
+                     DescribeTensorMap(spec)));
   }
   return absl::InternalError(
       absl::StrCat("cuTensorMapEncodeTiled: error ", static_cast<int>(result)));

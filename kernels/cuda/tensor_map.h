@@ -5,10 +5,23 @@
 // a tensor, checked by our own rules before the driver encodes it.
 //
 // Dimension 0 is the innermost and dense. Sizes are elements, strides bytes.
-// The rules are those the driver documents for cuTensorMapEncodeTiled, so they
-// are tested without a device, and a message says which of them was broken: the
-// driver itself only says "invalid value". They are the same for every device:
-// which types and swizzles its copy engine has is for who chooses the kernel.
+// The rules are checked without a device, and a message says which of them was
+// broken: the driver itself only says "invalid value". They are the same for every
+// device: which types and swizzles its copy engine has is for who chooses the kernel.
+//
+//   documented  for cuTensorMapEncodeTiled: all that are not named below
+//   observed    with driver 580 on capability 9.0, where the documentation is silent:
+//               - a box takes at most kMaxBoxBytes; the driver counts
+//                 floor(box / element stride) elements a dimension
+//               - a load's coordinate in dimension 0 is a multiple of 16 bytes, or
+//                 the load is an illegal instruction; not of the map, so it is for
+//                 who loads, and not checked here
+//   ours        the driver encodes what breaks them:
+//               - the address is not null; a stride contains the dimension before it
+//                 and is a multiple of the stride before it; interleave 32B has
+//                 swizzle 32B (documented, not held)
+//               - box[i] is a multiple of element_strides[i]: else the driver's floor
+//                 and the documented ceil of what is loaded differ
 //
 // Free functions over plain values. INVALID_ARGUMENT names field, value and
 // limit, e.g. "tensor map: box[0]=257 must be 1 to 256".
@@ -17,6 +30,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <utility>
 
 #include <cuda.h>
@@ -29,6 +43,8 @@
 namespace tetrad::cuda {
 
 inline constexpr size_t kTensorMapRank = 5;  // the highest
+// The shared memory of an SM of capability 9.0, 1 KiB more than a CTA gets of it.
+inline constexpr uint64_t kMaxBoxBytes = 228 << 10;
 
 // Equality and hash are over every member, entries from `rank` on included,
 // which nobody reads: leave them as they are here.
@@ -58,6 +74,9 @@ absl::Status CheckTensorMap(const TensorMapSpec& spec);
 // Bytes that one load of the box writes to shared memory, elements beyond the
 // tensor included; what a barrier has to expect. `spec` passes CheckTensorMap().
 uint64_t BoxBytes(const TensorMapSpec& spec);
+
+// The fields that are read, by name, for messages. Of enumerators only.
+std::string DescribeTensorMap(const TensorMapSpec& spec);
 
 // CheckTensorMap(), then the driver's encoding. INTERNAL if the driver refuses
 // what the check allows: then the rules here are wrong.

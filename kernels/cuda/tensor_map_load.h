@@ -27,7 +27,7 @@ inline constexpr uint8_t kUntouched = 0xA5;
 struct TensorMapLoad {
   uint8_t* out = nullptr;
   uint32_t* timed_out = nullptr;
-  int32_t at[5] = {};  // of the box's first element
+  int32_t at[5] = {};  // of the box's first element; at[0] by 16 bytes: tensor_map.h
   uint32_t rank = 1;
   uint32_t box_bytes = 0;
   uint32_t window_bytes = 0;

@@ -196,10 +196,28 @@ std::vector<Edge> Edges() {
        "box[0]=257 must be 1 to 256"},
       {"least element stride", five, TETRAD_EDIT(s.element_strides[1] = 1),
        TETRAD_EDIT(s.element_strides[1] = 0), "element_strides[1]=0 must be 1 to 8"},
-      {"most element stride", five, TETRAD_EDIT(s.element_strides[4] = 8),
+      {"most element stride", five, TETRAD_EDIT((s.element_strides[4] = 8, s.box[4] = 8)),
        TETRAD_EDIT(s.element_strides[4] = 9), "element_strides[4]=9 must be 1 to 8"},
       {"element stride of the row", by16, TETRAD_EDIT(s.element_strides[0] = 8),
        TETRAD_EDIT(s.element_strides[0] = 9), "element_strides[0]=9 must be 1 to 8"},
+      {"whole element strides", five, TETRAD_EDIT((s.element_strides[2] = 3, s.box[2] = 9)),
+       TETRAD_EDIT((s.element_strides[2] = 3, s.box[2] = 10)),
+       "box[2]=10 must be a multiple of 3, its element stride"},
+      {"whole element strides of the row", by16, TETRAD_EDIT(s.element_strides[0] = 4),
+       TETRAD_EDIT(s.element_strides[0] = 5),
+       "box[0]=16 must be a multiple of 5, its element stride"},
+      {"most bytes", five, TETRAD_EDIT((s.box = {64, 19, 96, 1, 1})),
+       TETRAD_EDIT((s.box = {64, 5, 73, 5, 1})), "box bytes=233600 must be at most 233472"},
+      {"most bytes, element strides", five,
+       TETRAD_EDIT((s.box = {64, 19, 192, 1, 1}, s.element_strides[2] = 2)),
+       TETRAD_EDIT((s.box = {64, 19, 194, 1, 1}, s.element_strides[2] = 2)),
+       "box bytes=235904 must be at most 233472"},
+      {"most bytes, interleave", by16, TETRAD_EDIT((s.box = {8, 114, 128})),
+       TETRAD_EDIT((s.box = {8, 115, 128})), "box bytes=235520 must be at most 233472"},
+      {"most bytes, gaps", u4_gaps,
+       TETRAD_EDIT((s.rank = 3, s.strides[1] = 512 * 64, s.dims[2] = 1, s.box = {128, 19, 96})),
+       TETRAD_EDIT((s.rank = 3, s.strides[1] = 512 * 64, s.dims[2] = 1, s.box = {128, 19, 97})),
+       "box bytes=235904 must be at most 233472"},
       {"interleave", by32, TETRAD_EDIT(),
        TETRAD_EDIT(s.interleave = static_cast<CUtensorMapInterleave>(3)),
        "interleave=3 must be 0 to 2"},
@@ -282,14 +300,16 @@ TEST(TensorMapRulesTest, EntriesFromTheRankOnAreNotChecked) {
 TEST(TensorMapRulesTest, BoxBytesCountWhatIsLoaded) {
   TensorMapSpec spec = Plain();
   EXPECT_EQ(BoxBytes(spec), 64u * 16 * 2);
-  spec.element_strides = {4, 3};  // the first is ignored
-  EXPECT_EQ(BoxBytes(spec), 64u * 6 * 2);
+  spec.element_strides = {3, 4};  // the first is ignored
+  EXPECT_EQ(CheckTensorMap(spec), absl::OkStatus());
+  EXPECT_EQ(BoxBytes(spec), 64u * 4 * 2);
   EXPECT_EQ(BoxBytes(Packed(CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN8B)), 128u * 16 / 2);
   EXPECT_EQ(BoxBytes(Packed(CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN16B)), 128u * 16);
   EXPECT_EQ(BoxBytes(Packed(CU_TENSOR_MAP_DATA_TYPE_16U6_ALIGN16B)), 128u * 16);
   TensorMapSpec interleaved = Interleaved(CU_TENSOR_MAP_INTERLEAVE_16B);
-  interleaved.element_strides[0] = 3;
-  EXPECT_EQ(BoxBytes(interleaved), 6u * 4 * 2 * 2);
+  interleaved.element_strides[0] = 4;
+  EXPECT_EQ(CheckTensorMap(interleaved), absl::OkStatus());
+  EXPECT_EQ(BoxBytes(interleaved), 4u * 4 * 2 * 2);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@ namespace {
 
 constexpr uint64_t kStrideLimit = uint64_t{1} << 40;
 constexpr uint64_t kMaxDim = uint64_t{1} << 32;
+constexpr uint32_t kSharedBytes = 233472;
 
 bool SixteenByteType(CUtensorMapDataType type) {
   return type == CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN16B ||
@@ -88,10 +89,22 @@ void SampleBox(Random& random, TensorMapSpec& spec) {
   } else {
     spec.box[0] = chunk * (1 + random.Below(std::min(256 / chunk, Span(spec.swizzle) / 16)));
   }
-  for (uint32_t i = 0; i < spec.rank; ++i) {
-    if (i > 0) spec.box[i] = static_cast<uint32_t>(AnySize(random, 256));
-    if (random.OneIn(4) && i > 0) spec.element_strides[i] = 1 + random.Below(8);
+  // Each element of the types with gaps has a byte of shared memory.
+  const uint32_t row = SixteenByteType(spec.type) ? 128 : spec.box[0] * Bits(spec.type) / 8;
+  uint32_t rows = kSharedBytes / row;
+  for (uint32_t i = 1; i < spec.rank; ++i) {
+    if (random.OneIn(4)) spec.element_strides[i] = 1 + random.Below(8);
+    const uint32_t step = spec.element_strides[i];
+    const auto loaded = static_cast<uint32_t>(AnySize(random, std::min(256 / step, rows)));
+    spec.box[i] = step * loaded;
+    rows /= loaded;
   }
+}
+
+// As few bytes as the type allows, so that a box with one large side is still small.
+void ShrinkBox(TensorMapSpec& spec) {
+  spec.box = {SixteenByteType(spec.type) ? 128 : 128 / Bits(spec.type), 1, 1, 1, 1};
+  spec.element_strides = {1, 1, 1, 1, 1};
 }
 
 void SampleTensor(Random& random, TensorMapSpec& spec) {
@@ -216,7 +229,27 @@ constexpr TensorMapFault kFaults[] = {
     {"box: at most 256", "box",
      [](Spec& s, Random&) {
        if (s.rank < 2) return false;
+       ShrinkBox(s);
        s.box[s.rank - 1] = 257;
+       return true;
+     }},
+    {"box: at most 228 KiB", "box bytes",
+     [](Spec& s, Random& r) {
+       if (s.rank < 3) return false;
+       ShrinkBox(s);
+       // At least 16 bytes, 114 and 129 times.
+       const uint32_t step = 1 + r.Below(2);
+       s.element_strides[1] = step;
+       s.box[1] = 114 * step;
+       s.box[2] = 129 + r.Below(128);
+       return true;
+     }},
+    {"box: a multiple of its element stride", "box",
+     [](Spec& s, Random& r) {
+       if (s.rank < 2) return false;
+       ShrinkBox(s);
+       s.element_strides[s.rank - 1] = 2 + r.Below(7);
+       s.box[s.rank - 1] = s.element_strides[s.rank - 1] + 1;
        return true;
      }},
     {"box[0]: a multiple of 16 bytes", "box[0]",
@@ -236,6 +269,7 @@ constexpr TensorMapFault kFaults[] = {
      [](Spec& s, Random&) {
        const uint32_t elements = 8 * (Span(s.swizzle) + 16) / Bits(s.type);
        if (!Plain(s) || SixteenByteType(s.type) || elements > 256) return false;
+       ShrinkBox(s);
        s.box[0] = elements;
        return true;
      }},

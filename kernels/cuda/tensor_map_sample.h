@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Random tensor maps for tests: legal ones, and ways to break exactly one rule,
-// written from the driver's documentation and independently of the check, so
-// that the check (without a device) and the driver (with one) can be held to them.
+// written from the driver's documentation (and the rules of tensor_map.h that it
+// lacks) and independently of the check, so that the check (without a device) and the driver (with
+// one) can be held to them.
 #pragma once
 
 #include <cstdint>

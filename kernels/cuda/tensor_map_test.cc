@@ -52,10 +52,14 @@ TEST(TensorMapTest, ALegalMapStaysLegalWhenItShrinks) {
         if (at > 0) spec.dims[at] = 1 + random.Next() % spec.dims[at];
         break;
       case 2:
-        if (at > 0) spec.box[at] = 1 + random.Below(spec.box[at]);
+        if (at > 0) {
+          const uint32_t step = spec.element_strides[at];
+          spec.box[at] = step * (1 + random.Below(spec.box[at] / step));
+        }
         break;
       case 3:
-        spec.element_strides[at] = 1 + random.Below(spec.element_strides[at]);
+        spec.box[at] /= spec.element_strides[at];
+        spec.element_strides[at] = 1;
         break;
       case 4:
         if (spec.interleave == CU_TENSOR_MAP_INTERLEAVE_NONE) spec.rank = at + 1;
