@@ -29,7 +29,7 @@ namespace {
 // Of a part: large enough that a device has several pieces of it under way one
 // after the other, small enough that threads end together and a stop is quick.
 constexpr int64_t kPartBytes = int64_t{16} << 20;
-constexpr int kMostDefaultThreads = 12;
+constexpr int kMostDefaultThreads = 16;
 constexpr auto kProgressInterval = std::chrono::milliseconds(50);
 
 absl::StatusOr<WeightsSpec> SpecOf(const ProjectionInfo& info, const CheckpointSource& source,

@@ -20,7 +20,7 @@ constexpr double kFp32Unit = 0x1p-24;  // relative error of rounding to nearest
 constexpr double kHalfPrecisionLimit = 1.25;
 // Recorded multiples for FP32 outputs (docs/numerics.md, section 6).
 constexpr double kSerialFrobeniusPerRootK = 0.75;
-constexpr double kTensorCoreFrobeniusPerK = 0.06;
+constexpr double kTensorCoreFrobeniusPerK = 0.15;
 constexpr double kFrobeniusFloor = 1.75;  // three roundings instead of one: sqrt(3)
 
 // Largest error of rounding a value of this magnitude to the type.

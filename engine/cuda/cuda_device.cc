@@ -216,7 +216,7 @@ absl::Status CudaDevice::Impl::Start(const DeviceInfo& info, std::function<void(
   TETRAD_ASSIGN_OR_RETURN(const int64_t free_bytes, context_->FreeBytes());
   TETRAD_RETURN_IF_ERROR(SetLimits(info, free_bytes));
   TETRAD_ASSIGN_OR_RETURN(const int64_t granule, CudaMemory::Granule(*context_));
-  transfers_ = std::make_unique<Transfers>(*context_, options_.copy_slots);
+  TETRAD_ASSIGN_OR_RETURN(transfers_, Transfers::Create(*context_, options_.copy_slots));
   memory_ = std::make_unique<CudaMemory>(*context_, *transfers_, limits_.memory_bytes, granule);
   own_memory_ = std::make_unique<OwnMemory>(*context_, *transfers_, options_.plan_bytes, granule);
   TETRAD_ASSIGN_OR_RETURN(library_, KernelLibrary::Load(*context_, info.capability));

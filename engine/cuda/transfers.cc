@@ -35,6 +35,12 @@ class Transfers::Lease {
   Slot* slot_;
 };
 
+absl::StatusOr<std::unique_ptr<Transfers>> Transfers::Create(CudaContext& context, int slots) {
+  std::unique_ptr<Transfers> transfers(new Transfers(context, slots));
+  for (Slot& slot : transfers->slots_) TETRAD_RETURN_IF_ERROR(transfers->Make(slot));
+  return transfers;
+}
+
 Transfers::Transfers(CudaContext& context, int slots)
     : context_(context), slots_(static_cast<size_t>(slots)) {
   for (Slot& slot : slots_) idle_.push_back(&slot);
@@ -47,11 +53,8 @@ Transfers::~Transfers() {
 
 absl::Status Transfers::Make(Slot& slot) {
   for (Half& half : slot) {
-    if (half.stream == nullptr) {
-      TETRAD_RETURN_IF_ERROR(
-          TETRAD_CUDA(context_, StreamCreateWithPriority, &half.stream, CU_STREAM_NON_BLOCKING, 0));
-    }
-    if (half.memory != nullptr) continue;
+    TETRAD_RETURN_IF_ERROR(
+        TETRAD_CUDA(context_, StreamCreateWithPriority, &half.stream, CU_STREAM_NON_BLOCKING, 0));
     void* memory = nullptr;
     TETRAD_RETURN_IF_ERROR(context_.Check(
         context_.driver().MemHostAlloc(&memory, kHalfBytes, CU_MEMHOSTALLOC_PORTABLE),
@@ -87,7 +90,6 @@ absl::Status Transfers::ToDevice(CUdeviceptr to, int64_t bytes, FillSource sourc
   TETRAD_RETURN_IF_ERROR(context_.Enter());
   const Lease lease(*this);
   Slot& slot = *lease;
-  TETRAD_RETURN_IF_ERROR(Make(slot));
   absl::Status status;
   int64_t done = 0;
   for (size_t turn = 0; done < bytes && status.ok(); ++turn) {
@@ -112,7 +114,6 @@ absl::Status Transfers::FromDevice(CUdeviceptr from, std::span<std::byte> out) {
   TETRAD_RETURN_IF_ERROR(context_.Enter());
   const Lease lease(*this);
   Slot& slot = *lease;
-  TETRAD_RETURN_IF_ERROR(Make(slot));
   constexpr size_t kHalf = static_cast<size_t>(kHalfBytes);
   const size_t pieces = (out.size() + kHalf - 1) / kHalf;
   const auto piece_of = [&](size_t index) {
@@ -140,7 +141,6 @@ absl::Status Transfers::Clear(CUdeviceptr to, int64_t bytes) {
   TETRAD_RETURN_IF_ERROR(context_.Enter());
   const Lease lease(*this);
   Slot& slot = *lease;
-  TETRAD_RETURN_IF_ERROR(Make(slot));
   TETRAD_RETURN_IF_ERROR(
       TETRAD_CUDA(context_, MemsetD8Async, to, 0, static_cast<size_t>(bytes), slot.front().stream));
   return TETRAD_CUDA(context_, StreamSynchronize, slot.front().stream);

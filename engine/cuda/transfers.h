@@ -31,7 +31,8 @@ class Transfers {
  public:
   static constexpr int64_t kHalfBytes = 4 << 20;
 
-  Transfers(CudaContext& context, int slots);
+  // Takes all of the page-locked memory now, so that no transfer lacks it later.
+  static absl::StatusOr<std::unique_ptr<Transfers>> Create(CudaContext& context, int slots);
   ~Transfers();
 
   // `source` writes the bytes, in order, a piece at a time.
@@ -47,6 +48,7 @@ class Transfers {
   using Slot = std::array<Half, 2>;
   class Lease;
 
+  Transfers(CudaContext& context, int slots);
   absl::Status Make(Slot& slot);
   void Destroy(Slot& slot);
   // Waits for what both halves were told to do.
@@ -56,7 +58,7 @@ class Transfers {
   std::vector<Slot> slots_;
   std::mutex mutex_;
   std::condition_variable returned_;
-  std::vector<Slot*> idle_;  // those made already last; guarded by mutex_
+  std::vector<Slot*> idle_;  // guarded by mutex_
 };
 
 }  // namespace tetrad::cuda
