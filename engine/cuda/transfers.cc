@@ -10,6 +10,11 @@
 #include "engine/cuda/ranges.h"
 
 namespace tetrad::cuda {
+namespace {
+
+constexpr int64_t kLargeBytes = 1 << 20;
+
+}  // namespace
 
 // One transfer's hold on a slot.
 class Transfers::Lease {
@@ -37,6 +42,8 @@ class Transfers::Lease {
 
 absl::StatusOr<std::unique_ptr<Transfers>> Transfers::Create(CudaContext& context, int slots) {
   std::unique_ptr<Transfers> transfers(new Transfers(context, slots));
+  TETRAD_RETURN_IF_ERROR(
+      TETRAD_CUDA(context, StreamCreateWithPriority, &transfers->bulk_, CU_STREAM_NON_BLOCKING, 0));
   for (Slot& slot : transfers->slots_) TETRAD_RETURN_IF_ERROR(transfers->Make(slot));
   return transfers;
 }
@@ -49,12 +56,15 @@ Transfers::Transfers(CudaContext& context, int slots)
 Transfers::~Transfers() {
   if (!context_.Enter().ok()) return;
   for (Slot& slot : slots_) Destroy(slot);
+  if (bulk_ != nullptr) context_.Release(context_.driver().StreamDestroy(bulk_), "cuStreamDestroy");
 }
 
 absl::Status Transfers::Make(Slot& slot) {
   for (Half& half : slot) {
     TETRAD_RETURN_IF_ERROR(
         TETRAD_CUDA(context_, StreamCreateWithPriority, &half.stream, CU_STREAM_NON_BLOCKING, 0));
+    TETRAD_RETURN_IF_ERROR(
+        TETRAD_CUDA(context_, EventCreate, &half.copied, CU_EVENT_DISABLE_TIMING));
     void* memory = nullptr;
     TETRAD_RETURN_IF_ERROR(context_.Check(
         context_.driver().MemHostAlloc(&memory, kHalfBytes, CU_MEMHOSTALLOC_PORTABLE),
@@ -69,6 +79,9 @@ void Transfers::Destroy(Slot& slot) {
     if (half.stream != nullptr) {
       context_.Release(context_.driver().StreamDestroy(half.stream), "cuStreamDestroy");
     }
+    if (half.copied != nullptr) {
+      context_.Release(context_.driver().EventDestroy(half.copied), "cuEventDestroy");
+    }
     if (half.memory != nullptr) {
       context_.Release(context_.driver().MemFreeHost(half.memory), "cuMemFreeHost");
     }
@@ -76,10 +89,27 @@ void Transfers::Destroy(Slot& slot) {
   }
 }
 
+absl::Status Transfers::Begin(Half& half, CUdeviceptr to, int64_t bytes) {
+  half.large = bytes >= kLargeBytes;
+  const size_t size = static_cast<size_t>(bytes);
+  if (!half.large) {
+    return TETRAD_CUDA(context_, MemcpyHtoDAsync, to, half.memory, size, half.stream);
+  }
+  const std::lock_guard lock(bulk_mutex_);
+  TETRAD_RETURN_IF_ERROR(TETRAD_CUDA(context_, MemcpyHtoDAsync, to, half.memory, size, bulk_));
+  return TETRAD_CUDA(context_, EventRecord, half.copied, bulk_);
+}
+
+absl::Status Transfers::Wait(const Half& half) {
+  return half.large ? TETRAD_CUDA(context_, EventSynchronize, half.copied)
+                    : TETRAD_CUDA(context_, StreamSynchronize, half.stream);
+}
+
 absl::Status Transfers::Finish(Slot& slot) {
   absl::Status status;
-  for (const Half& half : slot) {
-    status.Update(TETRAD_CUDA(context_, StreamSynchronize, half.stream));
+  for (Half& half : slot) {
+    status.Update(Wait(half));
+    half.large = false;
   }
   return status;
 }
@@ -93,15 +123,12 @@ absl::Status Transfers::ToDevice(CUdeviceptr to, int64_t bytes, FillSource sourc
   absl::Status status;
   int64_t done = 0;
   for (size_t turn = 0; done < bytes && status.ok(); ++turn) {
-    const Half& half = slot[turn % slot.size()];
+    Half& half = slot[turn % slot.size()];
     const int64_t piece = std::min(bytes - done, kHalfBytes);
     // What it held before is still on its way.
-    if (turn >= slot.size()) status = TETRAD_CUDA(context_, StreamSynchronize, half.stream);
+    if (turn >= slot.size()) status = Wait(half);
     if (status.ok()) status = source({half.memory, static_cast<size_t>(piece)});
-    if (status.ok()) {
-      status = TETRAD_CUDA(context_, MemcpyHtoDAsync, to + static_cast<CUdeviceptr>(done),
-                           half.memory, static_cast<size_t>(piece), half.stream);
-    }
+    if (status.ok()) status = Begin(half, to + static_cast<CUdeviceptr>(done), piece);
     done += piece;
   }
   const absl::Status finished = Finish(slot);

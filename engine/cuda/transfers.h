@@ -8,6 +8,10 @@
 // two halves of it: one is filled while the other is copied. The driver would
 // also take pageable memory, but may then return before the bytes have arrived.
 //
+// Large pieces to the device all go through one stream, back to back: the copy
+// engine loses time whenever it changes streams. Small ones have a stream of
+// their slot, so that a request does not wait for weights that are being loaded.
+//
 // Thread-safe; when all slots are in use, the next transfer waits.
 #pragma once
 
@@ -43,7 +47,9 @@ class Transfers {
  private:
   struct Half {
     CUstream stream = nullptr;
+    CUevent copied = nullptr;  // of the last large piece
     std::byte* memory = nullptr;
+    bool large = false;  // the last piece was
   };
   using Slot = std::array<Half, 2>;
   class Lease;
@@ -51,10 +57,14 @@ class Transfers {
   Transfers(CudaContext& context, int slots);
   absl::Status Make(Slot& slot);
   void Destroy(Slot& slot);
+  absl::Status Begin(Half& half, CUdeviceptr to, int64_t bytes);
+  absl::Status Wait(const Half& half);
   // Waits for what both halves were told to do.
   absl::Status Finish(Slot& slot);
 
   CudaContext& context_;
+  CUstream bulk_ = nullptr;
+  std::mutex bulk_mutex_;  // a piece and its event go together
   std::vector<Slot> slots_;
   std::mutex mutex_;
   std::condition_variable returned_;
