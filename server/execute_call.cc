@@ -18,7 +18,7 @@ class ExecuteCall final : public grpc::ServerUnaryReactor {
   void Start(const v1::ExecuteRequest& request, v1::ExecuteResponse& response) {
     call_.AddReceived(static_cast<int64_t>(request.ByteSizeLong()));
     if (!call_.admission().ok()) return Finish(call_.End(call_.admission()));
-    task_.Start(request, ToTime(context_.raw_deadline()), response, ExecuteTask::Wait::kBriefly,
+    task_.Start(request, ToTime(context_.raw_deadline()), response,
                 [this, &response](const absl::Status& status) {
                   if (status.ok()) {
                     call_.AddSent(static_cast<int64_t>(response.ByteSizeLong()));

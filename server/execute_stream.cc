@@ -147,7 +147,6 @@ void ExecuteStream::Execute(StreamSlot& slot) {
     deadline = std::min(deadline, absl::Now() + absl::Seconds(timeout));
   }
   slot.task->Start(slot.request.execute(), deadline, *slot.answer.mutable_response(),
-                   ExecuteTask::Wait::kNo,
                    [this, &slot](const absl::Status& status) { Answered(slot, status); });
 }
 

@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/execute_task.h"
 
-#include <atomic>
-#include <chrono>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -11,18 +9,11 @@
 #include "absl/strings/str_cat.h"
 
 #include "engine/steady_clock.h"
-#include "engine/support/spin.h"
 #include "engine/support/status_macros.h"
 #include "server/call.h"
 #include "server/codec.h"
 
 namespace tetrad {
-namespace {
-
-// Several times what the GPU takes for the smallest launch and to say so.
-constexpr auto kBriefly = std::chrono::microseconds(50);
-
-}  // namespace
 
 // What the engine's callback may touch after the task itself is gone.
 struct ExecuteTask::Link {
@@ -31,7 +22,6 @@ struct ExecuteTask::Link {
   std::optional<absl::Status> cancelled;  // guarded by mutex
   ExecutionId id{};                       // guarded by mutex
   std::optional<Result> early;            // came while submitting; guarded by mutex
-  std::atomic<bool> settled{false};       // while submitting: `early` or `cancelled` is there
   ExecuteTask* task = nullptr;            // valid while phase is not kEnded
 };
 
@@ -51,16 +41,21 @@ absl::Status ExecuteTask::TakeBytes(int64_t bytes) {
 }
 
 void ExecuteTask::Start(const v1::ExecuteRequest& request, absl::Time deadline,
-                        v1::ExecuteResponse& reply, Wait wait, Done done) {
+                        v1::ExecuteResponse& reply, Done done) {
   request_ = &request;
   deadline_ = deadline;
   reply_ = &reply;
   done_ = std::move(done);
   const auto bytes = static_cast<int64_t>(request.ByteSizeLong());
   const absl::Status taken = TakeBytes(bytes);
-  const bool here = request.has_plan() && bytes <= kCopyHereBytes;
-  if (taken.ok() && here) return Submit(wait);
-  if (taken.ok() && service_.work.Post([this] { Submit(Wait::kNo); })) return;
+  const bool small = request.has_plan() && bytes <= kCopyHereBytes;
+  if (taken.ok() && small) {
+    // A thread that spins did the same a moment ago and has code and data in its
+    // caches, the driver's for a launch included; this one most likely has not.
+    if (service_.replies.PostToSpinning([this] { Submit(); })) return;
+    return Submit();
+  }
+  if (taken.ok() && service_.work.Post([this] { Submit(); })) return;
   {
     std::lock_guard lock(link_->mutex);
     link_->phase = Phase::kEnded;
@@ -78,18 +73,7 @@ absl::Status ExecuteTask::Hand(ExecutionId* id) {
   return absl::OkStatus();
 }
 
-// Answering from another thread costs hops between threads, tens of microseconds
-// in all, which is more than a small launch takes. One call at a time, since each
-// takes a thread of the RPC library and a processor.
-void ExecuteTask::WaitBriefly(const Link& link) const {
-  if (service_.engine.options().spin <= absl::ZeroDuration()) return;
-  if (service_.call_waits.exchange(true, std::memory_order_acquire)) return;
-  SpinUntil([&] { return link.settled.load(std::memory_order_acquire); },
-            std::chrono::steady_clock::now() + kBriefly);
-  service_.call_waits.store(false, std::memory_order_release);
-}
-
-void ExecuteTask::Submit(Wait wait) {
+void ExecuteTask::Submit() {
   const std::shared_ptr<Link> link = link_;
   Engine& engine = service_.engine;
   bool handed = false;
@@ -102,7 +86,6 @@ void ExecuteTask::Submit(Wait wait) {
   if (handed) {
     const absl::Status status = Guarded([&] { return Hand(&id); });
     if (!status.ok()) Completed(link, status);
-    if (wait == Wait::kBriefly) WaitBriefly(*link);
   }
   std::optional<absl::Status> cancelled;
   {
@@ -128,7 +111,6 @@ void ExecuteTask::Completed(const std::shared_ptr<Link>& link, Result result) {
     std::lock_guard lock(link->mutex);
     if (link->phase == Phase::kSubmitting) {
       link->early = std::move(result);
-      link->settled.store(true, std::memory_order_release);
       return;
     }
     if (link->phase != Phase::kRunning) return;
@@ -147,7 +129,6 @@ void ExecuteTask::Cancel(const absl::Status& status) {
   {
     std::lock_guard lock(link_->mutex);
     link_->cancelled = status;
-    link_->settled.store(true, std::memory_order_release);
     if (link_->phase != Phase::kRunning) return;
     link_->phase = Phase::kEnded;
     id = link_->id;

@@ -42,14 +42,10 @@ class ExecuteTask {
   ExecuteTask(const ExecuteTask&) = delete;
   ExecuteTask& operator=(const ExecuteTask&) = delete;
 
-  // Whether the thread of Start() may wait a moment for the result, to answer
-  // itself: worth it where that thread has nothing else to do.
-  enum class Wait : uint8_t { kNo, kBriefly };
-
   // The messages stay where they are until `done`. The reply is filled if the
   // status is OK, and empty otherwise.
   void Start(const v1::ExecuteRequest& request, absl::Time deadline, v1::ExecuteResponse& reply,
-             Wait wait, Done done);
+             Done done);
   // Ends it with `status` if it has not been executed yet.
   void Cancel(const absl::Status& status);
   // After `done`, at the latest by the destructor.
@@ -61,8 +57,7 @@ class ExecuteTask {
   struct Link;
 
   absl::Status TakeBytes(int64_t bytes);
-  void Submit(Wait wait);
-  void WaitBriefly(const Link& link) const;
+  void Submit();
   absl::Status Hand(ExecutionId* id);
   static void Completed(const std::shared_ptr<Link>& link, Result result);
   void Reply(Result result);

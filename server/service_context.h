@@ -4,7 +4,6 @@
 // What every service works with. All of it outlives the RPC server.
 #pragma once
 
-#include <atomic>
 #include <optional>
 
 #include "absl/time/time.h"
@@ -37,8 +36,6 @@ struct ServiceContext {
   WorkerPool& loads;          // checkpoints
   const LoadTeam& load_team;  // helps those
   absl::Time started;
-  // Some unary call waits for its result on its own thread.
-  mutable std::atomic<bool> call_waits{false};
   // Giving out an id changes nothing that a service could see.
   mutable RequestIds request_ids{started};
 };

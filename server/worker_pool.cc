@@ -45,6 +45,14 @@ bool WorkerPool::Post(absl::AnyInvocable<void()>&& job) {
   return true;
 }
 
+bool WorkerPool::PostToSpinning(absl::AnyInvocable<void()>&& job) {
+  std::lock_guard lock(mutex_);
+  if (!spinning_ || !jobs_.empty() || jobs_.size() >= capacity_) return false;
+  jobs_.push_back(std::move(job));
+  called_.store(true, std::memory_order_relaxed);
+  return true;
+}
+
 void WorkerPool::Spin(std::unique_lock<std::mutex>& lock) {
   spinning_ = true;
   called_.store(false, std::memory_order_relaxed);

@@ -38,6 +38,9 @@ class WorkerPool {
   // False, and the job is not taken, if `capacity` jobs wait already.
   [[nodiscard]] bool Post(absl::AnyInvocable<void()>&& job);
 
+  // The same if a thread spins with nothing to do; else false, at once.
+  [[nodiscard]] bool PostToSpinning(absl::AnyInvocable<void()>&& job);
+
   size_t capacity() const { return capacity_; }
 
  private:

@@ -67,5 +67,24 @@ TEST(WorkerPoolTest, EveryJobIsNoticedByThreadsThatSpinOrSleep) {
   }
 }
 
+TEST(WorkerPoolTest, OnlyAThreadThatSpinsIsHandedAJobDirectly) {
+  std::atomic<int> ran{0};
+  int handed = 0;
+  {
+    WorkerPool sleeping("test", 2, 100);
+    for (int i = 0; i < 100; ++i) EXPECT_FALSE(sleeping.PostToSpinning([&] { ++ran; }));
+    WorkerPool spinning("test", 2, 100, std::chrono::milliseconds(500));
+    for (int i = 0; i < 100; ++i) {
+      // A thread spins after a job, when there is no other.
+      std::atomic<bool> done{false};
+      ASSERT_TRUE(spinning.Post([&] { done.store(true); }));
+      while (!done.load()) std::this_thread::yield();
+      handed += spinning.PostToSpinning([&] { ++ran; });
+    }
+  }
+  EXPECT_GT(handed, 0);
+  EXPECT_EQ(ran.load(), handed) << "each that was taken ran once";
+}
+
 }  // namespace
 }  // namespace tetrad
