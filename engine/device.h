@@ -98,7 +98,8 @@ struct ExecutionUse {
   int64_t proofs = 0;    // since the start: replay proofs
 };
 
-// Writes the next bytes into a piece of memory.
+// Writes the next bytes into a piece of memory. Must not throw: copies of earlier
+// pieces may be under way.
 using FillSource = absl::FunctionRef<absl::Status(std::span<std::byte>)>;
 
 class Device {

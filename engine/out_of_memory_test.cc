@@ -292,6 +292,18 @@ TEST_F(OutOfMemoryTest, ReplacingWeights) {
   });
 }
 
+// What lacks for ever is refused, however often room is made for another try.
+TEST_F(OutOfMemoryTest, ABindingThatNeverSucceeds) {
+  for (const bool in_blocks : {false, true}) {
+    ExpectServed(in_blocks);  // leaves a set of another plan, which gives way
+    device_->FailRandomly(Call::kBind, 1, 1, absl::ResourceExhaustedError("injected"));
+    const absl::Status refused = Execute(NewSignature(), in_blocks);
+    EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+    device_->StopFailing();
+    CheckAfterwards();
+  }
+}
+
 // Memory that only idle staging holds is not lacking.
 TEST_F(OutOfMemoryTest, IdleStagingGivesWay) {
   for (int i = 0; i < 40; ++i) {

@@ -161,8 +161,12 @@ absl::StatusOr<StagingLease> PlanEntry::CheckOut(std::shared_ptr<const WeightsVe
   }
   // From here on the lease gives it back, whatever happens.
   StagingLease lease(shared_from_this(), std::move(set));
-  TETRAD_RETURN_IF_ERROR(BindTo(*lease.set_, std::move(weights), blocks));
-  return lease;
+  const absl::Status bound = BindTo(*lease.set_, std::move(weights), blocks);
+  if (bound.ok()) return lease;
+  // One that is bound to nothing would be found idle by whoever makes room for
+  // another try, who would free and make it without end.
+  if (lease.set_->binding == BindingId::kNone) FreeSet(*std::exchange(lease.set_, nullptr));
+  return bound;
 }
 
 void PlanEntry::Return(std::unique_ptr<StagingSet> set) {

@@ -5,7 +5,8 @@
 // kind of call it came with.
 //
 //   submitting  the request is decoded, its operands copied to the device
-//               (here if small, else on the work pool)
+//               (if small by a reply thread that spins
+//               or here, else on the work pool)
 //   running     the engine has it; no thread of ours waits
 //   replying    the output is copied into the reply, on the reply pool
 //

@@ -372,8 +372,8 @@ absl::StatusOr<Allocation> CudaDevice::Allocate(int64_t bytes) {
   auto allocation = impl_->memory_->Allocate(bytes);
   if (allocation.ok() || !absl::IsResourceExhausted(allocation.status())) return allocation;
   // The limit is ours, or the driver has no more: what nobody uses may help then.
-  impl_->own_memory_->Trim();
-  return impl_->graphs_->ReleaseIdle() > 0 ? impl_->memory_->Allocate(bytes) : allocation;
+  const int64_t trimmed = impl_->own_memory_->Trim();
+  return impl_->graphs_->ReleaseIdle() + trimmed > 0 ? impl_->memory_->Allocate(bytes) : allocation;
 }
 
 absl::Status CudaDevice::Free(AllocationId id) { return impl_->memory_->Free(id); }

@@ -1,9 +1,12 @@
 // SPDX-FileCopyrightText: The Tetrad Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the CUDA device does with graphs, proofs and tables of plans, and that
-// it notices what ends a launch.
+// What the CUDA device does with graphs, proofs and tables of plans, that it
+// notices what ends a launch, and that copies do not hold each other up.
+#include <atomic>
 #include <chrono>
+#include <future>
+#include <thread>
 
 #include "engine/cuda/simulated_device.h"
 
@@ -207,6 +210,57 @@ TEST_F(CudaDeviceTablesTest, TablesOfAPlanGoWithIt) {
   }
   EXPECT_EQ(device().execution_use().plans, 0);
   EXPECT_EQ(device().execution_use().proofs, 60);
+}
+
+TEST_F(CudaDeviceTablesTest, TablesOfPlansThatAreGoneAreNotLacking) {
+  const std::vector<GroupShape> shapes(2500, {1, 8, 32});
+  DeviceSample sample(device(), shapes,
+                      {.sample = {.kind = DataKind::kContest, .form = GroupForm::kStacked}});
+  const auto make_ready = [&](const std::shared_ptr<const Plan>& plan) {
+    return device().MakeReady(plan, sample.blocks().b, sample.blocks().b_scales);
+  };
+  std::vector<std::shared_ptr<const Plan>> plans;
+  absl::Status ready;
+  while (ready.ok() && plans.size() < 60) {
+    plans.push_back(std::make_shared<const Plan>(*sample.plan()));
+    ready = make_ready(plans.back());
+  }
+  ASSERT_EQ(ready.code(), Code::kResourceExhausted) << ready;
+  plans.clear();
+  ready = make_ready(sample.plan());
+  EXPECT_TRUE(ready.ok()) << ready;
+}
+
+// As many large transfers as there are slots, all waiting for their source.
+TEST_F(CudaDeviceGraphsTest, ASmallCopyDoesNotWaitForTheSourceOfLargeOnes) {
+  constexpr int64_t kLarge = 2 << 20;
+  const Allocation large = *device().Allocate(2 * kLarge);
+  const Allocation small = *device().Allocate(64);
+  std::promise<void> release;
+  std::shared_future<void> released(release.get_future());
+  std::atomic<int> begun{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&, i] {
+      const auto source = [&](std::span<std::byte>) {
+        ++begun;
+        released.wait();
+        return absl::OkStatus();
+      };
+      EXPECT_TRUE(device().Fill(large.id, i * kLarge, kLarge, source).ok());
+    });
+  }
+  while (begun == 0) std::this_thread::yield();
+  std::vector<std::byte> bytes(64, std::byte{7}), back(64);
+  auto copied = std::async(std::launch::async, [&] {
+    return device().Write(small.id, 0, bytes).ok() && device().Read(small.id, 0, back).ok();
+  });
+  EXPECT_EQ(copied.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  EXPECT_EQ(begun, 1) << "one slot is left to small ones";
+  release.set_value();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(copied.get());
+  EXPECT_EQ(back, bytes);
 }
 
 // Seen through the kernel that works on it: what a launch uses is not freed.

@@ -47,7 +47,7 @@ class CudaMemory {
 
  private:
   using Handle = CUmemGenericAllocationHandle;
-  // Takes `handle`, whose bytes are not reserved yet, whatever happens.
+  // Takes `handle`, whatever happens. The bytes are reserved; they stay so.
   absl::StatusOr<CUdeviceptr> Map(Handle handle, int64_t bytes, bool writable);
   absl::Status SetAccess(CUdeviceptr address, int64_t bytes, bool writable);
   void Unmap(CUdeviceptr address, int64_t bytes);

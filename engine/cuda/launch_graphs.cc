@@ -22,10 +22,8 @@ LaunchGraphs::~LaunchGraphs() {
   const bool healthy = context_.Enter().ok();
   const CudaDriver& driver = context_.driver();
   for (auto& idle : idle_) {
-    while (!idle.empty()) {
-      Destroy(std::move(idle.front()));
-      idle.pop_front();
-    }
+    for (auto& graph : idle) Destroy(std::move(graph));
+    idle.clear();
   }
   TETRAD_CHECK(stats_.graphs == 0 || !healthy);
   if (!healthy) return;
@@ -190,6 +188,9 @@ absl::StatusOr<std::unique_ptr<LaunchGraph>> LaunchGraphs::Make(ActivationType t
                      " bytes, the limit is ", options_.limit_bytes));
   }
   if (free_places_.empty()) TETRAD_RETURN_IF_ERROR(MakeSlab());
+  auto& idle = idle_[static_cast<size_t>(type)];
+  const auto graphs = static_cast<size_t>(stats_.graphs) + 1;
+  if (idle.capacity() < graphs) idle.reserve(2 * graphs);
   auto graph = std::make_unique<LaunchGraph>();
   graph->type = type;
   graph->place = free_places_.back();
@@ -245,7 +246,7 @@ bool LaunchGraphs::DestroyLongestIdle() {
   if (longest->empty()) return false;
   const std::lock_guard lock(context_.memory_mutex());
   Destroy(std::move(longest->front()));
-  longest->pop_front();
+  longest->erase(longest->begin());
   return true;
 }
 

@@ -21,7 +21,6 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -116,8 +115,8 @@ class LaunchGraphs {
   std::vector<Slab> slabs_;
   std::vector<uint32_t> free_places_;
   std::vector<uint64_t> place_launches_;  // so far, of places whose graph is gone
-  std::array<std::deque<std::unique_ptr<LaunchGraph>>, KernelLibrary::kActivationTypes>
-      idle_;  // longest idle first
+  // Longest idle first; room for every graph, so that Return() cannot fail.
+  std::array<std::vector<std::unique_ptr<LaunchGraph>>, KernelLibrary::kActivationTypes> idle_;
   uint64_t returns_ = 0;
   Stats stats_;
 };

@@ -86,8 +86,8 @@ class OwnMemory {
   absl::Status Read(const OwnBlock& block, int64_t offset, std::span<std::byte> data) {
     return memory_.Read(block.block().allocation, block.block().offset + offset, data);
   }
-  // What nothing uses goes back to the driver.
-  void Trim() { pool_.Trim(); }
+  // What nothing uses goes back to the driver; how many bytes.
+  int64_t Trim() { return pool_.Trim(); }
   int64_t bytes() const { return memory_.use().allocated_bytes; }
 
  private:

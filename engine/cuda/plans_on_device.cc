@@ -88,10 +88,14 @@ absl::StatusOr<std::shared_ptr<const PlanOnDevice>> PlansOnDevice::Get(
   if (auto found = find()) return found;
   std::lock_guard building(building_);
   if (auto found = find()) return found;
+  {
+    // First: their memory may be what is lacking.
+    std::lock_guard lock(mutex_);
+    RemoveGone();
+  }
   TETRAD_ASSIGN_OR_RETURN(const std::shared_ptr<PlanOnDevice> made, Place(*plan));
   TETRAD_RETURN_IF_ERROR(proof_.Prove(*plan, *made, b, b_scales));
   std::lock_guard lock(mutex_);
-  RemoveGone();
   ++proofs_;
   entries_.insert_or_assign(plan.get(), Entry{plan, made});
   return made;

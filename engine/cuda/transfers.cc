@@ -19,9 +19,9 @@ constexpr int64_t kLargeBytes = 1 << 20;
 // One transfer's hold on a slot.
 class Transfers::Lease {
  public:
-  explicit Lease(Transfers& owner) : owner_(owner) {
+  explicit Lease(Transfers& owner, size_t leave = 0) : owner_(owner) {
     std::unique_lock lock(owner_.mutex_);
-    owner_.returned_.wait(lock, [this] { return !owner_.idle_.empty(); });
+    owner_.returned_.wait(lock, [&] { return owner_.idle_.size() > leave; });
     slot_ = owner_.idle_.back();
     owner_.idle_.pop_back();
   }
@@ -30,7 +30,7 @@ class Transfers::Lease {
       std::lock_guard lock(owner_.mutex_);
       owner_.idle_.push_back(slot_);
     }
-    owner_.returned_.notify_one();
+    owner_.returned_.notify_all();  // they do not all wait for the same
   }
   Lease(const Lease&) = delete;
   Slot& operator*() const { return *slot_; }
@@ -49,7 +49,9 @@ absl::StatusOr<std::unique_ptr<Transfers>> Transfers::Create(CudaContext& contex
 }
 
 Transfers::Transfers(CudaContext& context, int slots)
-    : context_(context), slots_(static_cast<size_t>(slots)) {
+    : context_(context),
+      slots_(static_cast<size_t>(slots)),
+      kept_(std::min((slots_.size() + 3) / 4, slots_.size() - 1)) {
   for (Slot& slot : slots_) idle_.push_back(&slot);
 }
 
@@ -118,7 +120,7 @@ absl::Status Transfers::ToDevice(CUdeviceptr to, int64_t bytes, FillSource sourc
   if (bytes == 0) return absl::OkStatus();
   TETRAD_CUDA_RANGE("copy to device");
   TETRAD_RETURN_IF_ERROR(context_.Enter());
-  const Lease lease(*this);
+  const Lease lease(*this, bytes >= kLargeBytes ? kept_ : 0);
   Slot& slot = *lease;
   absl::Status status;
   int64_t done = 0;

@@ -10,7 +10,8 @@
 //
 // Large pieces to the device all go through one stream, back to back: the copy
 // engine loses time whenever it changes streams. Small ones have a stream of
-// their slot, so that a request does not wait for weights that are being loaded.
+// their slot, and slots that large ones leave to them, so that a request does not
+// wait for weights that are being loaded, whose source may be a slow disk.
 //
 // Thread-safe; when all slots are in use, the next transfer waits.
 #pragma once
@@ -66,6 +67,7 @@ class Transfers {
   CUstream bulk_ = nullptr;
   std::mutex bulk_mutex_;  // a piece and its event go together
   std::vector<Slot> slots_;
+  const size_t kept_;  // slots that large transfers to the device leave to others
   std::mutex mutex_;
   std::condition_variable returned_;
   std::vector<Slot*> idle_;  // guarded by mutex_
