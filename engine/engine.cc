@@ -543,6 +543,11 @@ absl::Status Engine::Release(std::string_view client, std::string_view handle) {
   return CatchNoMemory([&] { return impl_->handles_.Remove(client, handle).status(); });
 }
 
+bool Engine::MustBuild(std::string_view client, std::string_view handle) {
+  const auto found = impl_->handles_.Find(client, handle, impl_->now());
+  return found.ok() && !impl_->plans_.cache().Holds((*found)->key);
+}
+
 ExecutionId Engine::Execute(const ExecuteRequest& request, Done done) {
   return impl_->Execute(request, std::move(done));
 }

@@ -186,6 +186,10 @@ class Engine {
                                        std::string_view lease = {});
   absl::Status Release(std::string_view client, std::string_view handle);
 
+  // Whether Execute() with this handle would have to build its plan, which takes
+  // long, and to prove it on a GPU. False for a handle that is not the client's.
+  bool MustBuild(std::string_view client, std::string_view handle);
+
   using Done = absl::AnyInvocable<void(absl::StatusOr<Executed>)>;
   // May build a plan and copies operands on the caller's thread, then returns;
   // `done` is called exactly once. The token cancels: before launch the request

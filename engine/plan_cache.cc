@@ -79,6 +79,12 @@ absl::StatusOr<PlanCache::Found> PlanCache::Finish(
   return Found{*std::move(built), false};
 }
 
+bool PlanCache::Holds(const PlanKey& key) const {
+  std::lock_guard lock(mutex_);
+  const auto at = slots_.find(key);
+  return at != slots_.end() && at->second.built;
+}
+
 std::vector<std::shared_ptr<PlanEntry>> PlanCache::Entries() const {
   std::lock_guard lock(mutex_);
   std::vector<std::shared_ptr<PlanEntry>> entries;

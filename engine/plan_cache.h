@@ -88,6 +88,9 @@ class PlanCache {
   absl::StatusOr<Found> Finish(const PlanKey& key,
                                absl::StatusOr<std::shared_ptr<PlanEntry>> built);
 
+  // Whether it is there, built. Counts as no use.
+  bool Holds(const PlanKey& key) const;
+
   // Every plan, least recently used first.
   std::vector<std::shared_ptr<PlanEntry>> Entries() const;
   struct Stats {

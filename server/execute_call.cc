@@ -30,13 +30,10 @@ class ExecuteCall final : public grpc::ServerUnaryReactor {
   void OnDone() override { delete this; }
   // Asks the RPC library to run OnDone() and OnCancel() where it finds out, not on
   // a thread of its executor: that hop costs as much as a small RPC. The library
-  // calls this a detail of its own; where a version of it does not ask, nothing
-  // but time is lost, hence no `override`. Both reactions are short, and the
-  // library holds no lock when it calls them. Finish() may so delete the call.
-  bool InternalInlineable()  // NOLINT(modernize-use-override)
-  {
-    return true;
-  }
+  // calls this a detail of its own, so a version of it may lack it: then it goes,
+  // and nothing but time is lost. Both reactions are short, and the library holds
+  // no lock when it calls them. Finish() may so delete the call.
+  bool InternalInlineable() override { return true; }
 
  private:
   const grpc::CallbackServerContext& context_;

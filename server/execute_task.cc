@@ -48,7 +48,8 @@ void ExecuteTask::Start(const v1::ExecuteRequest& request, absl::Time deadline,
   done_ = std::move(done);
   const auto bytes = static_cast<int64_t>(request.ByteSizeLong());
   const absl::Status taken = TakeBytes(bytes);
-  const bool small = request.has_plan() && bytes <= kCopyHereBytes;
+  const bool small = request.has_plan() && bytes <= kCopyHereBytes &&
+                     !service_.engine.MustBuild(client_, request.plan());
   if (taken.ok() && small) {
     // A thread that spins did the same a moment ago and has code and data in its
     // caches, the driver's for a launch included; this one most likely has not.

@@ -39,6 +39,7 @@ CompletionPoller::CompletionPoller(CudaContext& context, std::span<const CUstrea
     lanes_[i].stream = lanes[i];
     lanes_[i].ring = std::make_unique<Launched[]>(capacity);
   }
+  ended_now_.reserve(lanes.size() * capacity);
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -57,22 +58,35 @@ void CompletionPoller::Push(uint32_t lane, const Launched& launched) {
   doorbell_.Ring();
 }
 
-int CompletionPoller::Collect() {
-  int count = 0;
+void CompletionPoller::Look() {
   for (Lane& lane : lanes_) {
     const uint64_t pushed = lane.pushed.load(std::memory_order_acquire);
-    for (; lane.taken < pushed; ++lane.taken, ++count) {
+    for (; lane.taken < pushed; ++lane.taken) {
       const Launched launched = lane.ring[lane.taken % capacity_];
       const CompletionRecord& record = launched.graph->records[(launched.sequence - 1) % depth_];
       // The GPU writes the rest first and releases it with this.
       const uint64_t sequence =
           std::atomic_ref(const_cast<uint64_t&>(record.sequence)).load(std::memory_order_acquire);
       if (sequence != launched.sequence) break;
-      ended_({launched, record.error_word, static_cast<int64_t>(record.device_ns)});
+      ended_now_.push_back({launched, record.error_word, static_cast<int64_t>(record.device_ns)});
     }
   }
-  if (count > 0) under_way_.fetch_sub(count, std::memory_order_relaxed);
-  return count;
+}
+
+// Launches of one graph end in order, also those of different lanes, but one lane
+// is looked at before the other. So nothing is told until a look shows nothing
+// new: whoever hears of an end may launch again, and the record of an earlier
+// launch that was not read yet would be written over.
+size_t CompletionPoller::Collect() {
+  ended_now_.clear();
+  size_t seen;
+  do {
+    seen = ended_now_.size();
+    Look();
+  } while (ended_now_.size() > seen);
+  for (const Ended& ended : ended_now_) ended_(ended);
+  if (seen > 0) under_way_.fetch_sub(static_cast<int64_t>(seen), std::memory_order_relaxed);
+  return seen;
 }
 
 void CompletionPoller::AskDriver() {

@@ -64,7 +64,9 @@ class CompletionPoller {
   };
   void Run();
   // Ends what is complete; how many that were.
-  int Collect();
+  size_t Collect();
+  // Adds what a look at the lanes shows to ended_now_.
+  void Look();
   void AskDriver();
 
   CudaContext& context_;
@@ -73,6 +75,7 @@ class CompletionPoller {
   absl::AnyInvocable<void(const Ended&)> ended_;
   absl::AnyInvocable<void()> wake_;
   std::vector<Lane> lanes_;
+  std::vector<Ended> ended_now_;  // scratch of Collect()
   std::atomic<int64_t> under_way_{0};
   std::atomic<bool> stopping_{false};
   Doorbell doorbell_;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kReadings = 5;
 constexpr int64_t kMostBytes = int64_t{1} << 30;  // far beyond any cache
-constexpr int64_t kLeastBytes = int64_t{64} << 20;
+constexpr int64_t kLeastBytes = int64_t{2} << 20;
 constexpr int32_t kMmaRepeats = 512;
 
 // A stream with two events around what is timed.
