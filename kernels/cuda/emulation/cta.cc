@@ -26,7 +26,7 @@ Cta::Cta(uint32_t block, uint32_t grid, uint32_t threads, size_t shared_bytes)
   if (threads % 32 != 0) Fail("warps are whole");
   for (Fiber& fiber : fibers_) fiber.stack.reset(new std::byte[kStackBytes]);
   // What nobody wrote is no number that tests could mistake for one.
-  std::memset(shared_.data(), 0xFF, shared_.size());
+  if (!shared_.empty()) std::memset(shared_.data(), 0xFF, shared_.size());
 }
 
 Cta& Cta::Current() { return *current; }
