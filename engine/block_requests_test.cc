@@ -159,5 +159,20 @@ TEST_F(BlockRequestsTest, NamesAreLookedAtAlsoWhereNoBytesAreNeeded) {
   EXPECT_TRUE(Execute(request).ok());
 }
 
+// What the server asks before it lets a thread that answers others submit.
+TEST_F(BlockRequestsTest, APlanMustBeBuiltAgainOnceItWasEvicted) {
+  Start({.plan_capacity = 1});
+  const std::string first = engine_->Prepare("c", signature_)->handle;
+  EXPECT_FALSE(engine_->MustBuild("c", first));
+  EXPECT_FALSE(engine_->MustBuild("somebody else", first)) << "it is refused at once";
+  EXPECT_FALSE(engine_->MustBuild("c", "plan-nonsense"));
+  SignatureRequest other = signature_;
+  other.m = {7};
+  ASSERT_TRUE(engine_->Prepare("c", other).ok());
+  EXPECT_TRUE(engine_->MustBuild("c", first));
+  ASSERT_TRUE(engine_->Prepare("c", signature_).ok());
+  EXPECT_FALSE(engine_->MustBuild("c", first)) << "whoever asked for it";
+}
+
 }  // namespace
 }  // namespace tetrad
