@@ -150,10 +150,6 @@ absl::StatusOr<Allocation> CudaMemory::Import(UniqueFd fd, const AllocationIdent
     return absl::InvalidArgumentError(
         absl::StrCat("bytes=", bytes, " must be a positive multiple of ", granule_));
   }
-  if (writable && table_.IsSealed(identity)) {
-    return absl::FailedPreconditionError(
-        "fd: the allocation is sealed, it can be mapped read-only");
-  }
   TETRAD_RETURN_IF_ERROR(context_.Enter());
   // What the driver refuses here is the descriptor's fault, unless memory lacks
   // or the device is lost.
@@ -181,7 +177,9 @@ absl::StatusOr<Allocation> CudaMemory::Import(UniqueFd fd, const AllocationIdent
   const auto address = Map(handle, bytes, writable);
   if (!address.ok()) return of_descriptor(address.status());
   absl::Cleanup destroy = [&] { Destroy(*address, bytes, handle); };
-  const Allocation allocation = table_.Add(identity, bytes, {*address, handle}, writable);
+  // Only now, together with becoming known: a seal is before or after both.
+  TETRAD_ASSIGN_OR_RETURN(const Allocation allocation,
+                          table_.AddUnlessSealed(identity, bytes, {*address, handle}, writable));
   std::move(destroy).Cancel();
   std::move(give_back).Cancel();
   return allocation;
