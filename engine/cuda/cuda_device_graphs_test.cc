@@ -259,7 +259,7 @@ class CudaDeviceCopiesTest : public CudaDeviceGraphsTest {
 TEST_F(CudaDeviceCopiesTest, LargeCopiesLeaveAQuarterOfTheSlotsToOthers) {
   constexpr int64_t kLarge = 1 << 20;
   constexpr int kSlots = 8, kLeft = 2;
-  const Allocation memory = *device().Allocate(kSlots * kLarge);
+  const Allocation memory = *device().Allocate((kSlots + kLeft) * kLarge);
   std::promise<void> release;
   std::shared_future<void> released(release.get_future());
   std::atomic<int> begun{0};
@@ -277,7 +277,7 @@ TEST_F(CudaDeviceCopiesTest, LargeCopiesLeaveAQuarterOfTheSlotsToOthers) {
   while (begun < kSlots - kLeft) std::this_thread::yield();
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_EQ(begun, kSlots - kLeft) << "the rest go to small ones";
-  for (int i = 0; i < kLeft; ++i) threads.emplace_back([&, i] { copy(i, kLarge - 1); });
+  for (int i = 0; i < kLeft; ++i) threads.emplace_back([&, i] { copy(kSlots + i, kLarge - 1); });
   while (begun < kSlots) std::this_thread::yield();
   release.set_value();
   for (std::thread& thread : threads) thread.join();
