@@ -4,9 +4,11 @@
 // What the CUDA device does when memory is short, that a seal and an import of
 // the same memory do not pass each other by, and that memory is not given back
 // before its use is over where a call failed.
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <future>
+#include <thread>
 #include <utility>
 
 #include "engine/cuda/simulated_device.h"
@@ -132,14 +134,16 @@ TEST(CudaDeviceMemoryTest, WhatAHalfFailedWarmUpReadsIsKeptUntilItIsOver) {
   auto device = CudaDevice::Create(driver, SimulatedDevice::SmallOptions(), [] {});
   ASSERT_TRUE(device.ok()) << device.status();
   DeviceSample sample(**device, {{5, 48, 96}});
-  int launches = 0;
+  std::atomic<bool> launched = false;
   before_launch = [&] {
-    if (++launches > 1) return;
+    if (launched) return;
     simulated.Hold();
     simulated.FailNth(EntryPoint::kLaunchKernel, 1, CUDA_ERROR_OUT_OF_MEMORY);
+    launched = true;
   };
   auto bound = std::async(std::launch::async,
                           [&] { return (*device)->Bind(sample.plan(), sample.blocks()).status(); });
+  while (!launched) std::this_thread::yield();
   EXPECT_EQ(bound.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
   simulated.Resume();
   const absl::Status status = bound.get();
