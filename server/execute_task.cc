@@ -138,14 +138,14 @@ void ExecuteTask::Cancel(const absl::Status& status) {
   End(status);
 }
 
-absl::Status ExecuteTask::Fill(const Executed& executed) {
+absl::Status ExecuteTask::Fill(const Executed& executed, std::string weights) {
   // Once in the reply and once as the RPC library sends it.
   TETRAD_RETURN_IF_ERROR(TakeBytes(2 * executed.output_bytes()));
   std::string& output = *reply_->mutable_output();
   output.resize(static_cast<size_t>(executed.output_bytes()));
   TETRAD_RETURN_IF_ERROR(executed.CopyOutput(std::as_writable_bytes(std::span(output))));
   ToProto(executed.timings(), executed.share(), *reply_->mutable_timings());
-  reply_->set_weights(executed.weights());
+  reply_->set_weights(std::move(weights));
   reply_->set_kernel(executed.plan().kernel);
   reply_->set_floor_us(executed.plan().floor.floor_us());
   return absl::OkStatus();
@@ -154,9 +154,11 @@ absl::Status ExecuteTask::Fill(const Executed& executed) {
 void ExecuteTask::Reply(Result result) {
   absl::Status status = result.status();
   if (status.ok()) {
-    service_.metrics.Executed(result->timings(), result->plan().floor.floor_us(),
-                              result->weights());
-    status = Guarded([&] { return Fill(*result); });
+    status = Guarded([&] {
+      std::string weights = result->weights();
+      service_.metrics.Executed(result->timings(), result->plan().floor.floor_us(), weights);
+      return Fill(*result, std::move(weights));
+    });
   }
   // The staging memory is free for the next request before this one's reply is
   // on its way.

@@ -62,7 +62,7 @@ class ExecuteTask {
   absl::Status Hand(ExecutionId* id);
   static void Completed(const std::shared_ptr<Link>& link, Result result);
   void Reply(Result result);
-  absl::Status Fill(const Executed& executed);
+  absl::Status Fill(const Executed& executed, std::string weights);
   void End(const absl::Status& status);
 
   const ServiceContext& service_;
