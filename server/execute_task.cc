@@ -48,20 +48,30 @@ void ExecuteTask::Start(const v1::ExecuteRequest& request, absl::Time deadline,
   done_ = std::move(done);
   const auto bytes = static_cast<int64_t>(request.ByteSizeLong());
   const absl::Status taken = TakeBytes(bytes);
-  const bool small = request.has_plan() && bytes <= kCopyHereBytes &&
-                     !service_.engine.MustBuild(client_, request.plan());
-  if (taken.ok() && small) {
-    // A thread that spins did the same a moment ago and has code and data in its
-    // caches, the driver's for a launch included; this one most likely has not.
-    if (service_.replies.PostToSpinning([this] { Submit(); })) return;
-    return Submit();
-  }
-  if (taken.ok() && service_.work.Post([this] { Submit(); })) return;
+  if (!taken.ok()) return Refuse(taken);
+  if (!request.has_plan() || bytes > kCopyHereBytes) return SubmitLater();
+  // A thread that spins did the same a moment ago and has code and data in its
+  // caches, the driver's for a launch included; this one most likely has not.
+  // That goes for the tables in which a plan is looked up, too.
+  if (service_.replies.PostToSpinning([this] { SubmitSmall(); })) return;
+  SubmitSmall();
+}
+
+// Neither a thread that answers others nor one of the RPC library builds a plan.
+void ExecuteTask::SubmitSmall() {
+  service_.engine.MustBuild(client_, request_->plan()) ? SubmitLater() : Submit();
+}
+
+void ExecuteTask::SubmitLater() {
+  if (!service_.work.Post([this] { Submit(); })) Refuse(PoolFull(service_.work));
+}
+
+void ExecuteTask::Refuse(const absl::Status& status) {
   {
     std::lock_guard lock(link_->mutex);
     link_->phase = Phase::kEnded;
   }
-  End(taken.ok() ? PoolFull(service_.work) : taken);
+  End(status);
 }
 
 absl::Status ExecuteTask::Hand(ExecutionId* id) {

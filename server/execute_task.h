@@ -58,6 +58,9 @@ class ExecuteTask {
   struct Link;
 
   absl::Status TakeBytes(int64_t bytes);
+  void SubmitSmall();  // on the work pool if its plan must be built
+  void SubmitLater();  // on the work pool
+  void Refuse(const absl::Status& status);
   void Submit();
   absl::Status Hand(ExecutionId* id);
   static void Completed(const std::shared_ptr<Link>& link, Result result);
