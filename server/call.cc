@@ -19,7 +19,7 @@ namespace tetrad {
 Call::Call(const ServiceContext& service, Method method, grpc::CallbackServerContext& context)
     : service_(service),
       method_(method),
-      caller_{Identify(context), service.request_ids.Choose(context)},
+      caller_{service.identities.Of(context), service.request_ids.Choose(context)},
       began_(std::chrono::steady_clock::now()) {
   // With the status, so that a failed call has it, too.
   context.AddTrailingMetadata(kRequestIdKey, caller_.request);
