@@ -10,8 +10,11 @@
 
 namespace tetrad::sm90 {
 
-template <int kSlotBytes_, int kSlots_, int... kWidths_>
+template <int kStrips_, int kSlotBytes_, int kSlots_, int... kWidths_>
 struct InstanceOf {
+  static constexpr int kStrips = kStrips_;  // of 128 rows of weights a tile
+  static constexpr int kThreads = 128 + 256 * kStrips;
+  static constexpr int kStepWeights = kStrips * kBlockBytes;
   static constexpr int kSlotBytes = kSlotBytes_;
   static constexpr int kSlots = kSlots_;
   static constexpr int kCount = sizeof...(kWidths_);
@@ -19,9 +22,10 @@ struct InstanceOf {
     const int widths[] = {kWidths_...};
     return widths[i];
   }
+  // Powers of two, so that they divide most K.
   static constexpr int Steps(int width) {
-    const int fit = kSlotBytes / StepBytes(width);
-    return fit >= 2 ? (fit < 8 ? fit & ~1 : 8) : fit;
+    const int fit = kSlotBytes / (kStepWeights + width * 128);
+    return fit >= 8 ? 8 : fit >= 4 ? 4 : fit >= 2 ? 2 : 1;
   }
 };
 
@@ -157,7 +161,9 @@ __device__ __forceinline__ void MultiplyTile(const Shared& shared, RingPosition<
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         Pin(raw);
-        MultiplyStep<I, Format, kWidth>(raw, slot + (u % kSteps) * kTokens, fragment[u & 1], acc);
+        uint32_t index = at.slot;
+        asm volatile("" : "+r"(index));
+        MultiplyStep<I, Format, kWidth>(raw, shared.slots + index * I::kSlotBytes + (u % kSteps) * kTokens, fragment[u & 1], acc);
         const uint32_t to_release = release;
         if (u + 1 == kUnroll && --iterations == 0) break;
         if ((u + 1) % kSteps == 0) {
@@ -271,13 +277,18 @@ __device__ __forceinline__ void Produce(const GemmArguments& arguments, const Sh
     const uint8_t* weights = arguments.weights + int64_t{tile->block} * kBlockBytes;
     const int steps = tile->steps;
     const int token = tile->token;
+    const int strips = I::kStrips > 1 && tile->columns > kBlockRows ? 2 : 1;
     for (int step = 0; step < steps; step += per_slot) {
       const int count = min(per_slot, steps - step);
       const uint32_t full = shared.full + at.slot * 8;
       const uint32_t slot = shared.slots + at.slot * I::kSlotBytes;
       WaitFor(shared.empty + at.slot * 8, at.parity);
-      ArriveExpecting(full, count * (kBlockBytes + width * 128));
+      ArriveExpecting(full, count * (strips * kBlockBytes + width * 128));
       CopyBulk(slot + per_slot * width * 128, weights, count * kBlockBytes, full);
+      if (strips > 1) {
+        CopyBulk(slot + per_slot * (width * 128 + kBlockBytes), weights + int64_t{steps} * kBlockBytes,
+                 count * kBlockBytes, full);
+      }
       if (!waited) {
         WaitForPriorGrid();
         waited = true;
@@ -291,24 +302,30 @@ __device__ __forceinline__ void Produce(const GemmArguments& arguments, const Sh
   }
 }
 
+__device__ inline int Uniform(int x) { return __reduce_max_sync(0xFFFFFFFFu, x); }
+
 template <class I, class Format>
 __device__ __forceinline__ void Consume(const GemmArguments& arguments, const Shared& shared) {
-  const int warp = static_cast<int>(threadIdx.x) / 32 - 4;  // slab
+  const int warp = static_cast<int>(threadIdx.x) / 32 - 4;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const uint32_t lane_codes = warp * kSlabCodeBytes + lane * 16;
-  const uint32_t lane_scales = kBlockCodeBytes + warp * kSlabScaleBytes + lane / 4 * 8;
+  const int slab = warp % kSlabs;
+  const uint32_t lane_codes = slab * kSlabCodeBytes + lane * 16;
+  const uint32_t lane_scales = kBlockCodeBytes + slab * kSlabScaleBytes + lane / 4 * 8;
   const bool elected = lane == 0;
   RingPosition<I> at;
   const TileEntry* next = arguments.tiles + int64_t{blockIdx.x} * arguments.tiles_per_cta;
   WaitForPriorGrid();
-  for (; next->width >= 0; ++next) {
+  while (true) {
+    const int which = Uniform(next->width);
+    if (which < 0) break;
+    const int steps = Uniform(next->steps);
     const auto run = [&]<int kWidth>() {
       float acc[kWidth / 2];
-      MultiplyTile<I, Format, kWidth>(shared, at, __shfl_sync(0xFFFFFFFF, next->steps, 0), lane_codes, lane_scales, elected,
-                                      acc);
+      const uint32_t strip = warp / kSlabs * (I::Steps(kWidth) * kBlockBytes);
+      MultiplyTile<I, Format, kWidth>(shared, at, steps, strip + lane_codes, strip + lane_scales,
+                                      elected, acc);
       StoreTile<kWidth>(arguments, *next, warp, lane, acc);
     };
-    const int which = __shfl_sync(0xFFFFFFFF, next->width, 0);
     if (which == 0) run.template operator()<I::Width(0)>();
     if constexpr (I::kCount > 1) {
       if (which == 1) run.template operator()<I::Width(1)>();
@@ -319,6 +336,7 @@ __device__ __forceinline__ void Consume(const GemmArguments& arguments, const Sh
     if constexpr (I::kCount > 3) {
       if (which == 3) run.template operator()<I::Width(3)>();
     }
+    ++next;
   }
 }
 
@@ -331,17 +349,17 @@ __device__ __forceinline__ void RunGemm(const GemmArguments& arguments) {
   if (threadIdx.x == 0) {
     for (int i = 0; i < I::kSlots; ++i) {
       InitBarrier(shared.full + i * 8, 1);
-      InitBarrier(shared.empty + i * 8, 8);
+      InitBarrier(shared.empty + i * 8, 8 * I::kStrips);
     }
     FenceBarrierInit();
   }
   __syncthreads();
   LetNextGridStart();
   if (threadIdx.x < 128) {
-    GiveRegisters<40>();
+    GiveRegisters<I::kStrips == 1 ? 40 : 24>();
     if (threadIdx.x == 0) Produce<I, Format>(arguments, shared);
   } else {
-    TakeRegisters<232>();
+    TakeRegisters<I::kStrips == 1 ? 232 : 112>();
     Consume<I, Format>(arguments, shared);
   }
 }

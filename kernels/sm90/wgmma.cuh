@@ -17,7 +17,7 @@ namespace tetrad::sm90 {
 // "Matrix Descriptor Format": bits 0..13 address / 16, 32..45 bytes from 8 rows to
 // the next / 16, 62..63 the swizzle. The leading offset (16..29) is not used.
 // The upper word is the same for all; this is the lower one.
-__device__ inline uint32_t OperandDescriptor(uint32_t shared) { return shared >> 4 | 1u << 16; }
+__device__ inline uint32_t OperandDescriptor(uint32_t shared) { return shared >> 4; }
 __device__ inline uint64_t WholeDescriptor(uint32_t lower) {
   constexpr uint64_t kSwizzle128 = 1;
   constexpr uint64_t kEightRows = 8 * 128 / 16;
