@@ -125,6 +125,11 @@ __device__ inline void Pin(uint32_t (&fragment)[16]) {
   for (int i = 0; i < 16; ++i) asm volatile("" : "+r"(fragment[i])::"memory");
 }
 
+// What all lanes hold, so that the compiler knows it: only where it can prove that
+// a warp does not diverge does it keep descriptors in uniform registers.
+__device__ inline int Uniform(int x) { return __reduce_max_sync(0xFFFFFFFFu, x); }
+__device__ inline bool Uniformly(bool x) { return __any_sync(0xFFFFFFFFu, x); }
+
 template <class I, class Format, int kWidth>
 __device__ __forceinline__ void MultiplyStep(const RawWeights& raw, uint32_t tokens,
                                              uint32_t (&fragment)[16], float (&acc)[kWidth / 2]) {
@@ -165,7 +170,7 @@ __device__ __forceinline__ void MultiplyTile(const Shared& shared, RingPosition<
         asm volatile("" : "+r"(index));
         MultiplyStep<I, Format, kWidth>(raw, shared.slots + index * I::kSlotBytes + (u % kSteps) * kTokens, fragment[u & 1], acc);
         const uint32_t to_release = release;
-        if (u + 1 == kUnroll && --iterations == 0) break;
+        if (u + 1 == kUnroll && Uniformly(--iterations == 0)) break;
         if ((u + 1) % kSteps == 0) {
           release = shared.empty + at.slot * 8;
           at.Advance();
@@ -178,7 +183,7 @@ __device__ __forceinline__ void MultiplyTile(const Shared& shared, RingPosition<
         // What a slot's first step waited for were the last products of the slot before.
         if (u % kSteps == 0 && elected && to_release != 0) Arrive(to_release);
       }
-      if (iterations == 0) break;
+      if (Uniformly(iterations == 0)) break;
     }
     WgmmaWait<0>();
     if (elected) {
@@ -302,8 +307,6 @@ __device__ __forceinline__ void Produce(const GemmArguments& arguments, const Sh
   }
 }
 
-__device__ inline int Uniform(int x) { return __reduce_max_sync(0xFFFFFFFFu, x); }
-
 template <class I, class Format>
 __device__ __forceinline__ void Consume(const GemmArguments& arguments, const Shared& shared) {
   const int warp = static_cast<int>(threadIdx.x) / 32 - 4;
@@ -317,7 +320,7 @@ __device__ __forceinline__ void Consume(const GemmArguments& arguments, const Sh
   WaitForPriorGrid();
   while (true) {
     const int which = Uniform(next->width);
-    if (which < 0) break;
+    if (Uniformly(which < 0)) break;
     const int steps = Uniform(next->steps);
     const auto run = [&]<int kWidth>() {
       float acc[kWidth / 2];
@@ -326,15 +329,15 @@ __device__ __forceinline__ void Consume(const GemmArguments& arguments, const Sh
                                       elected, acc);
       StoreTile<kWidth>(arguments, *next, warp, lane, acc);
     };
-    if (which == 0) run.template operator()<I::Width(0)>();
+    if (Uniformly(which == 0)) run.template operator()<I::Width(0)>();
     if constexpr (I::kCount > 1) {
-      if (which == 1) run.template operator()<I::Width(1)>();
+      if (Uniformly(which == 1)) run.template operator()<I::Width(1)>();
     }
     if constexpr (I::kCount > 2) {
-      if (which == 2) run.template operator()<I::Width(2)>();
+      if (Uniformly(which == 2)) run.template operator()<I::Width(2)>();
     }
     if constexpr (I::kCount > 3) {
-      if (which == 3) run.template operator()<I::Width(3)>();
+      if (Uniformly(which == 3)) run.template operator()<I::Width(3)>();
     }
     ++next;
   }
