@@ -27,6 +27,10 @@ struct InstanceOf {
     const int fit = kSlotBytes / (kStepWeights + width * 128);
     return fit >= 8 ? 8 : fit >= 4 ? 4 : fit >= 2 ? 2 : 1;
   }
+#ifndef GROUP
+#define GROUP 2
+#endif
+  static constexpr int Group(int width) { return Steps(width) == 1 || width > 192 || kStrips > 1 ? 1 : GROUP; }
 };
 
 // Position in the ring; the parity of its barriers' phase.
@@ -130,18 +134,38 @@ __device__ inline void Pin(uint32_t (&fragment)[16]) {
 __device__ inline int Uniform(int x) { return __reduce_max_sync(0xFFFFFFFFu, x); }
 __device__ inline bool Uniformly(bool x) { return __any_sync(0xFFFFFFFFu, x); }
 
-template <class I, class Format, int kWidth>
-__device__ __forceinline__ void MultiplyStep(const RawWeights& raw, uint32_t tokens,
-                                             uint32_t (&fragment)[16], float (&acc)[kWidth / 2]) {
-  Expand(Format{}, raw, fragment);
-  Pin(fragment);
+// The products of kGroup K steps, as one group of wgmma.
+template <class Format, int kGroup, int kWidth>
+__device__ __forceinline__ void MultiplyGroup(RawWeights (&raw)[kGroup], uint32_t tokens,
+                                              uint32_t (&fragment)[kGroup][16],
+                                              float (&acc)[kWidth / 2]) {
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) {
+    Pin(raw[i]);
+    Expand(Format{}, raw[i], fragment[i]);
+  }
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) Pin(fragment[i]);
   const uint32_t descriptor = OperandDescriptor(tokens);
   WgmmaFence();
 #pragma unroll
-  for (int k = 0; k < 4; ++k) {
-    Wgmma(Format{}, acc, fragment + 4 * k, descriptor + k * kDescriptorStep);
+  for (int i = 0; i < kGroup; ++i) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      Wgmma(Format{}, acc, fragment[i] + 4 * k,
+            descriptor + i * (kWidth * 128 / 16) + k * kDescriptorStep);
+    }
   }
   WgmmaCommit();
+}
+
+template <int kGroup>
+__device__ __forceinline__ void LoadGroup(RawWeights (&raw)[kGroup], uint32_t weights,
+                                          uint32_t lane_codes, uint32_t lane_scales) {
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) {
+    raw[i] = LoadRaw(weights + i * kBlockBytes + lane_codes, weights + i * kBlockBytes + lane_scales);
+  }
 }
 
 template <class I, class Format, int kWidth>
@@ -149,93 +173,121 @@ __device__ __forceinline__ void MultiplyTile(const Shared& shared, RingPosition<
                                              uint32_t lane_codes, uint32_t lane_scales, bool elected,
                                              float (&acc)[kWidth / 2]) {
   constexpr int kSteps = I::Steps(kWidth);
-  constexpr int kUnroll = kSteps == 1 ? 2 : kSteps;
-  static_assert(kUnroll % 2 == 0);
+  constexpr int kGroup = I::Group(kWidth);
+  constexpr int kPerSlot = kSteps / kGroup;
+  constexpr int kUnroll = kPerSlot == 1 ? 2 : kPerSlot;  // groups
+  static_assert(kUnroll % 2 == 0 && kSteps % kGroup == 0);
   constexpr uint32_t kWeights = kSteps * kWidth * 128;  // byte of a slot where weights begin
   constexpr uint32_t kTokens = kWidth * 128;            // bytes of a step
 #pragma unroll
   for (int i = 0; i < kWidth / 2; ++i) acc[i] = 0;
-  int iterations = steps / kUnroll;
-  if (iterations > 0) {
-    uint32_t fragment[2][16];
+  int iterations = steps / (kUnroll * kGroup);
+  uint32_t fragment[2][kGroup][16];
+  if (Uniformly(iterations > 0)) {
     uint32_t slot = shared.slots + at.slot * I::kSlotBytes;
     WaitFor(shared.full + at.slot * 8, at.parity);
-    RawWeights raw = LoadRaw(slot + kWeights + lane_codes, slot + kWeights + lane_scales);
+    RawWeights raw[kGroup];
+    LoadGroup(raw, slot + kWeights, lane_codes, lane_scales);
     uint32_t release = 0;  // the barrier of the slot before this one, if of this tile
     while (true) {
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
-        Pin(raw);
         uint32_t index = at.slot;
         asm volatile("" : "+r"(index));
-        MultiplyStep<I, Format, kWidth>(raw, shared.slots + index * I::kSlotBytes + (u % kSteps) * kTokens, fragment[u & 1], acc);
+        MultiplyGroup<Format, kGroup, kWidth>(
+            raw, shared.slots + index * I::kSlotBytes + (u % kPerSlot) * kGroup * kTokens,
+            fragment[u & 1], acc);
         const uint32_t to_release = release;
         if (u + 1 == kUnroll && Uniformly(--iterations == 0)) break;
-        if ((u + 1) % kSteps == 0) {
+        if ((u + 1) % kPerSlot == 0) {
           release = shared.empty + at.slot * 8;
           at.Advance();
           slot = shared.slots + at.slot * I::kSlotBytes;
           WaitFor(shared.full + at.slot * 8, at.parity);
         }
-        const uint32_t weights = slot + kWeights + ((u + 1) % kSteps) * kBlockBytes;
-        raw = LoadRaw(weights + lane_codes, weights + lane_scales);
+        LoadGroup(raw, slot + kWeights + ((u + 1) % kPerSlot) * kGroup * kBlockBytes, lane_codes,
+                  lane_scales);
         WgmmaWait<1>();
-        // What a slot's first step waited for were the last products of the slot before.
-        if (u % kSteps == 0 && elected && to_release != 0) Arrive(to_release);
+        // What a slot's first group waited for were the last products of the slot before.
+        if (u % kPerSlot == 0 && elected && to_release != 0) Arrive(to_release);
       }
       if (Uniformly(iterations == 0)) break;
     }
     WgmmaWait<0>();
     if (elected) {
-      if (kSteps == 1) Arrive(release);
+      if (kPerSlot == 1) Arrive(release);
       Arrive(shared.empty + at.slot * 8);
     }
     at.Advance();
   }
-  if (const int rest = steps % kUnroll; rest != 0) {
-    for (int step = 0; step < rest; ++step) {
-      const uint32_t slot = shared.slots + at.slot * I::kSlotBytes;
-      const uint32_t weights = slot + kWeights + step % kSteps * kBlockBytes;
-      if (step % kSteps == 0) WaitFor(shared.full + at.slot * 8, at.parity);
-      const RawWeights raw = LoadRaw(weights + lane_codes, weights + lane_scales);
-      uint32_t fragment[16];
-      MultiplyStep<I, Format, kWidth>(raw, slot + step % kSteps * kTokens, fragment, acc);
-      WgmmaWait<0>();
-      if (step + 1 == rest || (step + 1) % kSteps == 0) {
-        if (elected) Arrive(shared.empty + at.slot * 8);
-        at.Advance();
-      }
+  const int rest = steps % (kUnroll * kGroup);
+  for (int step = 0; Uniformly(step < rest); ++step) {
+    const uint32_t slot = shared.slots + at.slot * I::kSlotBytes;
+    const uint32_t weights = slot + kWeights + step % kSteps * kBlockBytes;
+    if (Uniformly(step % kSteps == 0)) WaitFor(shared.full + at.slot * 8, at.parity);
+    RawWeights raw[1];
+    LoadGroup(raw, weights, lane_codes, lane_scales);
+    MultiplyGroup<Format, 1, kWidth>(raw, slot + step % kSteps * kTokens,
+                                     *reinterpret_cast<uint32_t(*)[1][16]>(&fragment[0][0]), acc);
+    WgmmaWait<0>();
+    if (Uniformly(step + 1 == rest || (step + 1) % kSteps == 0)) {
+      if (elected) Arrive(shared.empty + at.slot * 8);
+      at.Advance();
     }
   }
 }
 
-template <OutputType kType>
-__device__ inline uint32_t ConvertPair(float low, float high) {
-  return kType == OutputType::kFp16
-             ? uint32_t{cuda::ConvertToFp16(low)} | uint32_t{cuda::ConvertToFp16(high)} << 16
-             : uint32_t{cuda::ConvertToBf16(low)} | uint32_t{cuda::ConvertToBf16(high)} << 16;
+// "cvt": two numbers at once, `low` to the lower half.
+__device__ inline uint32_t ConvertPair(bool bf16, float low, float high) {
+  uint32_t pair;
+  if (bf16) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  }
+  return pair;
 }
 
 template <int kWidth>
 __device__ __forceinline__ void StoreTile(const GemmArguments& arguments, const TileEntry& tile,
-                                          int warp, int lane, const float (&acc)[kWidth / 2]) {
+                                          int warp, int lane, float (&acc)[kWidth / 2]) {
+  if (tile.columns <= warp * kSlabRows) return;
   const float alpha = arguments.alpha[tile.group];
+  float factor = alpha * 128.0f;
+  if (!(fabsf(alpha) < 0x1p120f)) {
+    // The product above may not be finite.
+#pragma unroll
+    for (int i = 0; i < kWidth / 2; ++i) acc[i] *= 128.0f;
+    factor = alpha;
+  }
   const int column = warp * kSlabRows + 4 * (lane % 4);
   const int left = tile.columns - column;
-  if (tile.columns <= warp * kSlabRows) return;
   auto* c = reinterpret_cast<uint16_t*>(arguments.c + tile.c) +
             (lane / 4) * tile.c_stride + column;
   const int64_t stride = 8 * tile.c_stride;
   const bool wide = left >= 4 && (tile.c_stride & 3) == 0 && (tile.c & 7) == 0;
   const bool bf16 = arguments.types.c_type == OutputType::kBf16;
+  const int rows = tile.rows - lane / 4;
+  const float* const row_scale = arguments.row_scale;
+  const auto store = [&](int j, uint2 out) {
+    if (8 * j >= rows) return;
+    if (wide) {
+      *reinterpret_cast<uint2*>(c) = out;
+    } else {
+      if (left > 0) c[0] = static_cast<uint16_t>(out.x);
+      if (left > 1) c[1] = static_cast<uint16_t>(out.x >> 16);
+      if (left > 2) c[2] = static_cast<uint16_t>(out.y);
+      if (left > 3) c[3] = static_cast<uint16_t>(out.y >> 16);
+    }
+  };
 #pragma unroll
   for (int j = 0; j < kWidth / 8; ++j) {
     float v[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) v[i] = __fmul_rn(__fmul_rn(acc[4 * j + i], 128.0f), alpha);
-    if (arguments.row_scale != nullptr) {
+    for (int i = 0; i < 4; ++i) v[i] = __fmul_rn(acc[4 * j + i], factor);
+    if (row_scale != nullptr) {
       const int row = 8 * j + 2 * (lane % 4);
-      const float* scales = arguments.row_scale + tile.scale_row + row;
+      const float* scales = row_scale + tile.scale_row + row;
       const float s0 = row < tile.rows ? scales[0] : 0.0f;
       const float s1 = row + 1 < tile.rows ? scales[1] : 0.0f;
       v[0] = __fmul_rn(v[0], s0);
@@ -243,21 +295,8 @@ __device__ __forceinline__ void StoreTile(const GemmArguments& arguments, const 
       v[2] = __fmul_rn(v[2], s0);
       v[3] = __fmul_rn(v[3], s1);
     }
-    const uint32_t p = bf16 ? ConvertPair<OutputType::kBf16>(v[0], v[1])
-                            : ConvertPair<OutputType::kFp16>(v[0], v[1]);
-    const uint32_t q = bf16 ? ConvertPair<OutputType::kBf16>(v[2], v[3])
-                            : ConvertPair<OutputType::kFp16>(v[2], v[3]);
-    const uint2 out = {TransposeMatrix(p), TransposeMatrix(q)};
-    if (8 * j + lane / 4 < tile.rows) {
-      if (wide) {
-        *reinterpret_cast<uint2*>(c) = out;
-      } else {
-        if (left > 0) c[0] = static_cast<uint16_t>(out.x);
-        if (left > 1) c[1] = static_cast<uint16_t>(out.x >> 16);
-        if (left > 2) c[2] = static_cast<uint16_t>(out.y);
-        if (left > 3) c[3] = static_cast<uint16_t>(out.y >> 16);
-      }
-    }
+    store(j, {TransposeMatrix(ConvertPair(bf16, v[0], v[1])),
+              TransposeMatrix(ConvertPair(bf16, v[2], v[3]))});
     c += stride;
   }
 }
