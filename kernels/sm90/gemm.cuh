@@ -12,7 +12,8 @@ namespace tetrad::sm90 {
 
 template <int kStrips_, int kSlotBytes_, int kSlots_, int... kWidths_>
 struct InstanceOf {
-  static constexpr int kStrips = kStrips_;  // of 128 rows of weights a tile
+  static constexpr bool kPair = kStrips_ == 0;  // two CTAs an SM
+  static constexpr int kStrips = kPair ? 1 : kStrips_;  // of 128 rows of weights a tile
   static constexpr int kThreads = 128 + 256 * kStrips;
   static constexpr int kStepWeights = kStrips * kBlockBytes;
   static constexpr int kSlotBytes = kSlotBytes_;
@@ -28,7 +29,7 @@ struct InstanceOf {
     return fit >= 8 ? 8 : fit >= 4 ? 4 : fit >= 2 ? 2 : 1;
   }
 #ifndef GROUP
-#define GROUP 2
+#define GROUP 1
 #endif
   static constexpr int Group(int width) { return Steps(width) == 1 || width > 192 || kStrips > 1 ? 1 : GROUP; }
 };
@@ -398,10 +399,10 @@ __device__ __forceinline__ void RunGemm(const GemmArguments& arguments) {
   __syncthreads();
   LetNextGridStart();
   if (threadIdx.x < 128) {
-    GiveRegisters<I::kStrips == 1 ? 40 : 24>();
+    if constexpr (!I::kPair) GiveRegisters<I::kStrips == 1 ? 40 : 24>();
     if (threadIdx.x == 0) Produce<I, Format>(arguments, shared);
   } else {
-    TakeRegisters<I::kStrips == 1 ? 232 : 112>();
+    if constexpr (!I::kPair) TakeRegisters<I::kStrips == 1 ? 232 : 112>();
     Consume<I, Format>(arguments, shared);
   }
 }
