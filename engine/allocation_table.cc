@@ -99,6 +99,25 @@ void AllocationTable::GiveBack(int64_t bytes) {
 Allocation AllocationTable::Add(const AllocationIdentity& identity, int64_t bytes,
                                 const Mapping& mapping, bool writable) {
   std::lock_guard lock(mutex_);
+  return AddLocked(identity, bytes, mapping, writable);
+}
+
+absl::StatusOr<Allocation> AllocationTable::AddUnlessSealed(const AllocationIdentity& identity,
+                                                            int64_t bytes, const Mapping& mapping,
+                                                            bool writable) {
+  std::lock_guard lock(mutex_);
+  const auto seals = [&](const Slot& slot) {
+    return slot.uses % 2 == 1 && slot.sealed && slot.allocation.identity == identity;
+  };
+  if (writable && std::ranges::any_of(slots_, seals)) {
+    return absl::FailedPreconditionError(
+        "fd: the allocation is sealed, it can be mapped read-only");
+  }
+  return AddLocked(identity, bytes, mapping, writable);
+}
+
+Allocation AllocationTable::AddLocked(const AllocationIdentity& identity, int64_t bytes,
+                                      const Mapping& mapping, bool writable) {
   if (free_.empty()) {
     // Room first for all to be free at once, so that Remove() needs none.
     free_.reserve(slots_.size() + 1);
@@ -140,13 +159,6 @@ absl::Status AllocationTable::Seal(
   slot->writable = false;
   slot->sealed = true;
   return absl::OkStatus();
-}
-
-bool AllocationTable::IsSealed(const AllocationIdentity& identity) const {
-  std::lock_guard lock(mutex_);
-  return std::ranges::any_of(slots_, [&](const Slot& slot) {
-    return slot.uses % 2 == 1 && slot.sealed && slot.allocation.identity == identity;
-  });
 }
 
 absl::StatusOr<uint64_t> AllocationTable::Pin(const BlockRef& block, bool writable) {

@@ -58,6 +58,10 @@ class AllocationTable {
   // `bytes` are reserved and stay so.
   Allocation Add(const AllocationIdentity& identity, int64_t bytes, const Mapping& mapping,
                  bool writable);
+  // The same, but FAILED_PRECONDITION if it is to be writable and a live allocation
+  // of this identity was sealed. In one step, so that no seal comes in between.
+  absl::StatusOr<Allocation> AddUnlessSealed(const AllocationIdentity& identity, int64_t bytes,
+                                             const Mapping& mapping, bool writable);
   // Refused while pinned. The bytes stay reserved until the owner has really
   // returned them and calls GiveBack().
   absl::StatusOr<Removed> Remove(AllocationId id);
@@ -65,8 +69,6 @@ class AllocationTable {
   // Under the lock, so that nobody pins it for writing meanwhile.
   absl::Status Seal(AllocationId id,
                     absl::FunctionRef<absl::Status(const Removed&, bool writable)> seal);
-  // Whether a live allocation of this identity was sealed.
-  bool IsSealed(const AllocationIdentity& identity) const;
 
   // The address of a range, which keeps the allocation until Unpin(). `writable`:
   // refused for sealed memory, and told to Unpin() again.
@@ -89,7 +91,10 @@ class AllocationTable {
     Mapping mapping;
     Allocation allocation;
   };
+  // Both need mutex_.
   absl::StatusOr<Slot*> Find(AllocationId id);
+  Allocation AddLocked(const AllocationIdentity& identity, int64_t bytes, const Mapping& mapping,
+                       bool writable);
 
   const int64_t limit_bytes_;
   mutable std::mutex mutex_;

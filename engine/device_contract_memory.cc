@@ -213,6 +213,7 @@ TEST_P(DeviceContract, WriteAndClearTouchTheirRangeOnly) {
 TEST_P(DeviceContract, MemoryBeingCopiedIsNotFreed) {
   for (const bool write : {false, true}) {
     std::atomic<AllocationId> shared{Allocate(2 << 20).id};
+    std::atomic<int64_t> copies{0};
     std::atomic<bool> stop{false};
     std::thread copier([&] {
       std::vector<std::byte> data(2 << 20);
@@ -221,14 +222,23 @@ TEST_P(DeviceContract, MemoryBeingCopiedIsNotFreed) {
         const absl::Status status =
             write ? device().Write(id, 0, data) : device().Read(id, 0, data);
         EXPECT_TRUE(status.ok() || absl::IsAborted(status)) << status;
+        copies += status.ok();
       }
     });
-    int tries = 0;
+    int64_t seen = 0;
     EXPECT_TRUE(Eventually([&] {
+      // Not before the copier copies this memory, on which it then spends nearly all
+      // its time, running or not. Before, it holds nothing, and may not get a
+      // processor for long.
+      if (copies == seen) {
+        std::this_thread::yield();
+        return false;
+      }
       const absl::Status status = device().Free(shared);
-      if (status.ok()) shared = Allocate(2 << 20).id;
-      // Sooner or later the copier begins in between.
-      for (int i = ++tries % 64; i > 0; --i) std::this_thread::yield();
+      if (status.ok()) {
+        shared = Allocate(2 << 20).id;
+        seen = copies;
+      }
       EXPECT_TRUE(status.ok() || absl::IsFailedPrecondition(status)) << status;
       return absl::IsFailedPrecondition(status);
     }));

@@ -58,6 +58,7 @@ TEST_P(DeviceContract, MemoryThatIsWrittenIsNotSealed) {
   EXPECT_TRUE(device().Seal(sample.blocks().c.allocation).ok());
 
   std::atomic<AllocationId> shared{Allocate(2 << 20).id};
+  std::atomic<int64_t> copies{0};
   std::atomic<bool> stop{false};
   std::thread copier([&] {
     const std::vector<std::byte> data(2 << 20);
@@ -65,13 +66,21 @@ TEST_P(DeviceContract, MemoryThatIsWrittenIsNotSealed) {
       const absl::Status status = device().Write(shared, 0, data);
       EXPECT_TRUE(status.ok() || absl::IsFailedPrecondition(status) || absl::IsAborted(status))
           << status;
+      copies += status.ok();
     }
   });
+  int64_t seen = 0;
   EXPECT_TRUE(Eventually([&] {
+    // Not before the copier writes this memory, see MemoryBeingCopiedIsNotFreed.
+    if (copies == seen) {
+      std::this_thread::yield();
+      return false;
+    }
     const absl::Status status = device().Seal(shared);
     if (!status.ok()) return absl::IsFailedPrecondition(status);
     const AllocationId sealed = shared;
     shared = Allocate(2 << 20).id;
+    seen = copies;
     while (!device().Free(sealed).ok()) std::this_thread::yield();
     return false;
   }));

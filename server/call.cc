@@ -18,11 +18,10 @@ namespace tetrad {
 
 Call::Call(const ServiceContext& service, Method method, grpc::CallbackServerContext& context)
     : service_(service),
+      context_(context),
       method_(method),
-      caller_{Identify(context), service.request_ids.Choose(context)},
+      caller_{service.identities.Of(context), service.request_ids.Choose(context)},
       began_(std::chrono::steady_clock::now()) {
-  // With the status, so that a failed call has it, too.
-  context.AddTrailingMetadata(kRequestIdKey, caller_.request);
   service_.metrics.CallBegan(method_);
   absl::StatusOr<CallGate::Pass> pass = service_.gate.Enter();
   admission_ = pass.status();
@@ -48,10 +47,14 @@ grpc::Status Call::End(const absl::Status& status) {
   grpc::Status ended = ToGrpc(status);
   code_ = ended.error_code();
   Report(ended);
+  if (failed_ || RequestIds::Offered(context_)) {
+    context_.AddTrailingMetadata(kRequestIdKey, caller_.request);
+  }
   return ended;
 }
 
-void Call::Report(const grpc::Status& status) const {
+void Call::Report(const grpc::Status& status) {
+  failed_ |= !status.ok();
   const grpc::StatusCode code = status.error_code();
   if (code != grpc::StatusCode::INTERNAL && code != grpc::StatusCode::DATA_LOSS) return;
   service_.log.Error("call failed", {{"method", MethodName(method_)},

@@ -4,8 +4,8 @@
 // Call: one RPC from its arrival until its reply was handed to the network.
 //
 // Every service handler owns one: it passes the gate, knows the client, names
-// the call (request_id.h; the client gets the name back with the status), and
-// on destruction counts the call with its code, time and bytes and, at level
+// the call (request_id.h says when the client is told the name), and on
+// destruction counts the call with its code, time and bytes and, at level
 // debug, logs them. Guarded() is the edge at which exceptions of libraries
 // become a status.
 //
@@ -54,19 +54,23 @@ class Call {
   void AddReceived(int64_t bytes) { received_bytes_ += bytes; }
   void AddSent(int64_t bytes) { sent_bytes_ += bytes; }
 
-  // Notes how the call ends; what to finish the RPC with.
+  // Notes how the call ends; what to finish the RPC with. Once, before Finish(),
+  // because it may add to the trailing metadata.
   grpc::Status End(const absl::Status& status);
-  // Logs errors that are ours to look into.
-  void Report(const grpc::Status& status) const;
+  // Notes a failure, of the call or of one answer in it; logs those that are ours
+  // to look into.
+  void Report(const grpc::Status& status);
 
  private:
   const ServiceContext& service_;
+  grpc::CallbackServerContext& context_;
   const Method method_;
   const Caller caller_;
   const std::chrono::steady_clock::time_point began_;
   absl::Status admission_;
   CallGate::Pass pass_;
   grpc::StatusCode code_ = grpc::StatusCode::UNKNOWN;
+  bool failed_ = false;  // it, or an answer in it
   int64_t received_bytes_ = 0;
   int64_t sent_bytes_ = 0;
 };

@@ -48,20 +48,30 @@ void ExecuteTask::Start(const v1::ExecuteRequest& request, absl::Time deadline,
   done_ = std::move(done);
   const auto bytes = static_cast<int64_t>(request.ByteSizeLong());
   const absl::Status taken = TakeBytes(bytes);
-  const bool small = request.has_plan() && bytes <= kCopyHereBytes &&
-                     !service_.engine.MustBuild(client_, request.plan());
-  if (taken.ok() && small) {
-    // A thread that spins did the same a moment ago and has code and data in its
-    // caches, the driver's for a launch included; this one most likely has not.
-    if (service_.replies.PostToSpinning([this] { Submit(); })) return;
-    return Submit();
-  }
-  if (taken.ok() && service_.work.Post([this] { Submit(); })) return;
+  if (!taken.ok()) return Refuse(taken);
+  if (!request.has_plan() || bytes > kCopyHereBytes) return SubmitLater();
+  // A thread that spins did the same a moment ago and has code and data in its
+  // caches, the driver's for a launch included; this one most likely has not.
+  // That goes for the tables in which a plan is looked up, too.
+  if (service_.replies.PostToSpinning([this] { SubmitSmall(); })) return;
+  SubmitSmall();
+}
+
+// Neither a thread that answers others nor one of the RPC library builds a plan.
+void ExecuteTask::SubmitSmall() {
+  service_.engine.MustBuild(client_, request_->plan()) ? SubmitLater() : Submit();
+}
+
+void ExecuteTask::SubmitLater() {
+  if (!service_.work.Post([this] { Submit(); })) Refuse(PoolFull(service_.work));
+}
+
+void ExecuteTask::Refuse(const absl::Status& status) {
   {
     std::lock_guard lock(link_->mutex);
     link_->phase = Phase::kEnded;
   }
-  End(taken.ok() ? PoolFull(service_.work) : taken);
+  End(status);
 }
 
 absl::Status ExecuteTask::Hand(ExecutionId* id) {
@@ -138,14 +148,14 @@ void ExecuteTask::Cancel(const absl::Status& status) {
   End(status);
 }
 
-absl::Status ExecuteTask::Fill(const Executed& executed) {
+absl::Status ExecuteTask::Fill(const Executed& executed, std::string weights) {
   // Once in the reply and once as the RPC library sends it.
   TETRAD_RETURN_IF_ERROR(TakeBytes(2 * executed.output_bytes()));
   std::string& output = *reply_->mutable_output();
   output.resize(static_cast<size_t>(executed.output_bytes()));
   TETRAD_RETURN_IF_ERROR(executed.CopyOutput(std::as_writable_bytes(std::span(output))));
   ToProto(executed.timings(), executed.share(), *reply_->mutable_timings());
-  reply_->set_weights(executed.weights());
+  reply_->set_weights(std::move(weights));
   reply_->set_kernel(executed.plan().kernel);
   reply_->set_floor_us(executed.plan().floor.floor_us());
   return absl::OkStatus();
@@ -154,9 +164,11 @@ absl::Status ExecuteTask::Fill(const Executed& executed) {
 void ExecuteTask::Reply(Result result) {
   absl::Status status = result.status();
   if (status.ok()) {
-    service_.metrics.Executed(result->timings(), result->plan().floor.floor_us(),
-                              result->weights());
-    status = Guarded([&] { return Fill(*result); });
+    status = Guarded([&] {
+      std::string weights = result->weights();
+      service_.metrics.Executed(result->timings(), result->plan().floor.floor_us(), weights);
+      return Fill(*result, std::move(weights));
+    });
   }
   // The staging memory is free for the next request before this one's reply is
   // on its way.

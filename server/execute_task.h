@@ -58,11 +58,14 @@ class ExecuteTask {
   struct Link;
 
   absl::Status TakeBytes(int64_t bytes);
+  void SubmitSmall();  // on the work pool if its plan must be built
+  void SubmitLater();  // on the work pool
+  void Refuse(const absl::Status& status);
   void Submit();
   absl::Status Hand(ExecutionId* id);
   static void Completed(const std::shared_ptr<Link>& link, Result result);
   void Reply(Result result);
-  absl::Status Fill(const Executed& executed);
+  absl::Status Fill(const Executed& executed, std::string weights);
   void End(const absl::Status& status);
 
   const ServiceContext& service_;

@@ -4,17 +4,18 @@
 // tetrad.v1.Gemm: plans and their execution.
 #pragma once
 
-#include <atomic>
-
 #include "tetrad/v1/gemm.grpc.pb.h"
 
+#include "server/execute_messages.h"
 #include "server/service_context.h"
 
 namespace tetrad {
 
 class GemmService final : public v1::Gemm::CallbackService {
  public:
-  explicit GemmService(const ServiceContext& service) : service_(service) {}
+  explicit GemmService(const ServiceContext& service) : service_(service) {
+    SetMessageAllocatorFor_Execute(&messages_);
+  }
   grpc::ServerUnaryReactor* Prepare(grpc::CallbackServerContext* context,
                                     const v1::PrepareRequest* request,
                                     v1::PrepareResponse* response) override;
@@ -29,6 +30,7 @@ class GemmService final : public v1::Gemm::CallbackService {
 
  private:
   const ServiceContext& service_;
+  ExecuteMessages messages_;
 };
 
 }  // namespace tetrad

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 
 #include "engine/support/status_macros.h"
@@ -217,7 +218,13 @@ void RaiseDescriptorLimit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// Abseil as distributions build it checks the order in which its locks are
+// taken: each lock of the RPC library, and there are dozens in a request, goes
+// through a graph that one spin lock of the process guards.
+void StopLockOrderChecks() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
+
 int Serve(const Config& config) {
+  StopLockOrderChecks();
   const StopSignals signals;
   RaiseDescriptorLimit();
   Log log(config.log_format == "json" ? LogFormat::kJson : LogFormat::kLogfmt,

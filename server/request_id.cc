@@ -25,6 +25,10 @@ bool IsRequestId(std::string_view text) {
 RequestIds::RequestIds(absl::Time generation)
     : generation_(static_cast<uint64_t>(absl::ToUnixMicros(generation))) {}
 
+bool RequestIds::Offered(const grpc::CallbackServerContext& context) {
+  return context.client_metadata().contains(kRequestIdKey);
+}
+
 std::string RequestIds::Choose(const grpc::CallbackServerContext& context) {
   const auto offered = context.client_metadata().find(kRequestIdKey);
   if (offered == context.client_metadata().end()) return Choose(std::string_view());

@@ -5,6 +5,11 @@
 // records. A client may bring one, so that a trace crosses the daemon; else the
 // daemon gives one that no other call of this or an earlier process has.
 //
+// A client is told the id of every call that fails, of every stream in which an
+// answer does, and of every call for which it sent one: then it cares, and may
+// have sent what is not an id. Others are spared metadata that nobody reads: it
+// is a good part of what a small call costs.
+//
 // Thread-safe, lock-free.
 #pragma once
 
@@ -28,6 +33,9 @@ class RequestIds {
  public:
   // `generation`: when the process started.
   explicit RequestIds(absl::Time generation);
+
+  // Whether the client offers something, be it an id or not.
+  static bool Offered(const grpc::CallbackServerContext& context);
 
   // What the client offers, if that is an id; else a new one.
   std::string Choose(const grpc::CallbackServerContext& context);

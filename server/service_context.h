@@ -14,6 +14,7 @@
 #include "engine/support/byte_budget.h"
 #include "server/call_gate.h"
 #include "server/config.h"
+#include "server/identity.h"
 #include "server/log.h"
 #include "server/metrics.h"
 #include "server/open_streams.h"
@@ -36,6 +37,7 @@ struct ServiceContext {
   WorkerPool& loads;          // checkpoints
   const LoadTeam& load_team;  // helps those
   absl::Time started;
+  const Identities identities;
   // Giving out an id changes nothing that a service could see.
   mutable RequestIds request_ids{started};
 };

@@ -18,6 +18,27 @@ CudaContext::~CudaContext() {
   if (context_ != nullptr) Release(driver_.DevicePrimaryCtxRelease(device_), "release");
 }
 
+absl::Status CudaContext::CheckWait(CUresult result, const char* call) {
+  if (result == CUDA_SUCCESS) return absl::OkStatus();
+  health_.Lose(result, call);
+  return health_.status();
+}
+
+absl::Status CudaContext::Synchronize(CUstream stream) {
+  return CheckWait(driver_.StreamSynchronize(stream), "cuStreamSynchronize");
+}
+
+absl::Status CudaContext::Synchronize(CUevent event) {
+  return CheckWait(driver_.EventSynchronize(event), "cuEventSynchronize");
+}
+
+absl::StatusOr<bool> CudaContext::IsIdle(CUstream stream) {
+  const CUresult result = driver_.StreamQuery(stream);
+  if (result == CUDA_ERROR_NOT_READY) return false;
+  TETRAD_RETURN_IF_ERROR(CheckWait(result, "cuStreamQuery"));
+  return true;
+}
+
 absl::StatusOr<int> CudaContext::Attribute(CUdevice_attribute attribute) {
   int value = 0;
   TETRAD_RETURN_IF_ERROR(TETRAD_CUDA(*this, DeviceGetAttribute, &value, attribute, device_));

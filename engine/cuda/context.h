@@ -19,7 +19,7 @@
 #include "kernels/cuda/driver.h"
 
 // Calls an entry point and gives its result as a status, e.g.
-// TETRAD_CUDA(context, StreamSynchronize, stream).
+// TETRAD_CUDA(context, EventRecord, event, stream). Not for waiting, see below.
 #define TETRAD_CUDA(context, entry, ...) \
   (context).Check((context).driver().entry(__VA_ARGS__), "cu" #entry)
 
@@ -48,6 +48,14 @@ class CudaContext {
   // Of calls that give something back: what they say matters only if it is the
   // end of the device.
   void Release(CUresult result, const char* call) { health_.Note(result, call); }
+
+  // Wait until what the stream was told to do is done, or until the event has come.
+  // A wait that fails ends the use of the device, whatever the error: the work may
+  // still be under way, and what it uses must not be given back.
+  absl::Status Synchronize(CUstream stream);
+  absl::Status Synchronize(CUevent event);
+  // Whether the stream has nothing left to do; as above.
+  absl::StatusOr<bool> IsIdle(CUstream stream);
   absl::Status health() const { return health_.status(); }
 
   absl::StatusOr<int> Attribute(CUdevice_attribute attribute);
@@ -59,6 +67,7 @@ class CudaContext {
  private:
   CudaContext(const CudaDriver& driver, CUdevice device, absl::AnyInvocable<void()> on_lost)
       : driver_(driver), device_(device), health_(std::move(on_lost)) {}
+  absl::Status CheckWait(CUresult result, const char* call);
 
   const CudaDriver driver_;
   const CUdevice device_;

@@ -240,7 +240,7 @@ absl::Status CudaDevice::Impl::Start(const DeviceInfo& info, std::function<void(
       *context_, streams, static_cast<uint32_t>(options_.max_in_flight),
       static_cast<uint32_t>(options_.max_in_flight),
       [this](const CompletionPoller::Ended& ended) { OnEnded(ended); }, std::move(wake));
-  return absl::OkStatus();
+  return context_->health();  // a wait in a destructor may have failed
 }
 
 CudaDevice::Impl::~Impl() {
@@ -250,7 +250,7 @@ CudaDevice::Impl::~Impl() {
   if (!healthy) return;
   for (const auto& lane : lanes_) {
     if (lane->stream == nullptr) continue;
-    context_->Release(context_->driver().StreamSynchronize(lane->stream), "cuStreamSynchronize");
+    context_->Synchronize(lane->stream).IgnoreError();
     context_->Release(context_->driver().StreamDestroy(lane->stream), "cuStreamDestroy");
   }
 }
@@ -328,7 +328,7 @@ absl::Status CudaDevice::Impl::LaunchEagerly(const Binding& binding) {
   const CUstream stream = lanes_.back()->stream;
   TETRAD_RETURN_IF_ERROR(LaunchKernel(*context_, library_->gemm(binding.graph->type),
                                       binding.on_device->grid, stream, arguments));
-  return TETRAD_CUDA(*context_, StreamSynchronize, stream);
+  return context_->Synchronize(stream);
 }
 
 absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(const CudaDriver& driver,

@@ -49,6 +49,13 @@ class CudaDevice final : public Device {
   static absl::StatusOr<std::unique_ptr<CudaDevice>> Create(const CudaDriver& driver,
                                                             const Options& options,
                                                             std::function<void()> wake);
+  // Waits for what is under way, without a limit: memory must not be given back
+  // while a kernel uses it, and a kernel that hangs cannot be ended. Of a lost
+  // device nothing is waited for and nothing given back but the context, where the
+  // driver may wait for a kernel that still runs. So whoever can come upon one that
+  // hangs ends the process without this: the daemon leaves a lost device
+  // (`launch_timeout` makes a hang one) by _exit() with status 70, and an orderly
+  // shutdown that hangs here is ended the same way by its watchdog.
   ~CudaDevice() override;
 
   const DeviceLimits& limits() const override;

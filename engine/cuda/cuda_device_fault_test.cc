@@ -3,8 +3,11 @@
 //
 // Every call of the driver fails once, in every operation of the CUDA device:
 // for lack of memory, after which nothing is left behind and the operation
-// succeeds, and for good, after which the device says so and its end comes.
+// succeeds, and for good, after which the device says so and its end comes. For
+// calls that wait any failure is of the latter kind.
+#include <chrono>
 #include <functional>
+#include <iterator>
 #include <ostream>
 #include <string>
 
@@ -160,6 +163,13 @@ const Operation kOperations[] = {
      [](SimulatedDevice& simulated, Workplace& place) {
        CheckBinding(simulated, place, place.sample);
      }},
+    {"LaunchEagerly", BindSample,
+     [](SimulatedDevice& simulated, Workplace& place) {
+       return simulated.device->LaunchEagerly(place.binding);
+     },
+     [](SimulatedDevice& simulated, Workplace& place) {
+       CheckBinding(simulated, place, place.sample);
+     }},
 };
 
 // Both kinds of driver: releases in a broken context say so, or do not.
@@ -236,6 +246,40 @@ TEST_P(CudaDeviceFaultTest, ALossAnywhereIsForEver) {
   }
 }
 
+// None of these is the end of a context.
+CUresult HarmlessError(int64_t n) {
+  constexpr CUresult kErrors[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_INVALID_VALUE,
+                                  CUDA_ERROR_NOT_SUPPORTED};
+  return kErrors[static_cast<size_t>(n) % std::size(kErrors)];
+}
+
+// Work takes long enough to be under way when the wait for it has failed; that what
+// it uses is not given back is the driver's to see.
+TEST_P(CudaDeviceFaultTest, AWaitThatFailsEndsTheDevice) {
+  const Operation& operation = GetParam();
+  bool failed = true;
+  for (int64_t n = 0; failed; ++n) {
+    SCOPED_TRACE(absl::StrCat("wait ", n));
+    SimulatedDevice simulated;
+    ASSERT_TRUE(simulated.Create().ok());
+    Workplace place(*simulated.device);
+    ASSERT_TRUE(operation.prepare(simulated, place).ok());
+    const uint64_t wakes = simulated.wakes->count();
+    simulated.driver.DelayWork(std::chrono::milliseconds(1));
+    simulated.driver.FailWait(n, HarmlessError(n));
+    const absl::Status status = operation.run(simulated, place);
+    failed = simulated.driver.faults_used();
+    simulated.driver.ClearFaults();
+    if (!failed) continue;
+    SCOPED_TRACE(simulated.driver.last_fault());
+    EXPECT_TRUE(status.ok() || absl::IsInternal(status)) << status;
+    EXPECT_TRUE(absl::IsInternal(place.device.health())) << place.device.health();
+    EXPECT_GT(simulated.wakes->count(), wakes);
+    EXPECT_EQ(place.device.Free(place.spare.id), place.device.health());
+    EXPECT_EQ(place.device.Allocate(1).status(), place.device.health());
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Operations, CudaDeviceFaultTest, ::testing::ValuesIn(kOperations),
                          [](const auto& info) { return std::string(info.param.name); });
 
@@ -282,6 +326,41 @@ TEST(CudaDeviceCreationTest, ALossAnywhereEndsIt) {
       EXPECT_EQ(simulated.driver.counts().context_retains, 0);
     }
   }
+}
+
+TEST(CudaDeviceCreationTest, AWaitThatFailsEndsIt) {
+  CudaDevice::Options options = SimulatedDevice::SmallOptions();
+  options.memory_bytes = 4 << 20;
+  options.measure_rates = true;
+  int64_t n = 0;
+  for (bool failed = true; failed; ++n) {
+    SimulatedDevice simulated(options);
+    simulated.driver.DelayWork(std::chrono::milliseconds(1));
+    simulated.driver.FailWait(n, HarmlessError(n));
+    const absl::Status status = simulated.Create();
+    failed = simulated.driver.faults_used();
+    SCOPED_TRACE(absl::StrCat("wait ", n, ": ", simulated.driver.last_fault()));
+    EXPECT_EQ(status.ok(), !failed) << status;
+    EXPECT_TRUE(status.ok() || absl::IsInternal(status)) << status;
+  }
+  EXPECT_GT(n, 12) << "rates are readings of two kinds, six each";
+}
+
+TEST(CudaDeviceDestructionTest, AWaitThatFailsEndsIt) {
+  int64_t n = 0;
+  for (bool failed = true; failed; ++n) {
+    SimulatedDevice simulated;
+    ASSERT_TRUE(simulated.Create().ok());
+    Workplace place(*simulated.device);
+    ASSERT_TRUE(place.Bind().ok());
+    ASSERT_TRUE(simulated.device->Launch(LaneId{0}, place.binding, 1).ok());
+    simulated.driver.FailWait(n, HarmlessError(n));
+    simulated.Destroy();
+    failed = simulated.driver.faults_used();
+    // Of a lost device no memory is given back.
+    EXPECT_EQ(simulated.driver.counts().memory_handles > 0, failed);
+  }
+  EXPECT_EQ(n, 3) << "one wait for each lane";
 }
 
 // Bindings, launches under way, memory of every kind: whatever is lost when.

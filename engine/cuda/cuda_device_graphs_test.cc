@@ -60,6 +60,20 @@ TEST_F(CudaDeviceGraphsTest, AFaultOfALaunchIsNoticedSoon) {
   EXPECT_EQ(device().Poll({&none, 1}), 0u);
 }
 
+// The poller asks whether work is over. Nothing is given back, though the context lives.
+TEST_F(CudaDeviceGraphsTest, AQuestionThatFailsEndsTheDevice) {
+  DeviceSample sample(device(), {{5, 48, 96}});
+  const BindingId binding = Bind(sample);
+  const uint64_t wakes = simulated.wakes->count();
+  simulated.driver.Hold();
+  simulated.driver.FailNth(EntryPoint::kStreamQuery, 0, CUDA_ERROR_INVALID_VALUE);
+  ASSERT_TRUE(device().Launch(LaneId{1}, binding, 1).ok());
+  EXPECT_TRUE(simulated.wakes->WaitBeyond(wakes));
+  simulated.driver.Resume();
+  EXPECT_EQ(device().health().code(), Code::kInternal);
+  EXPECT_THAT(Text(device().health()), HasSubstr("cuStreamQuery: CUDA_ERROR_INVALID_VALUE"));
+}
+
 // Nobody has to launch anything more to notice, and destruction does not wait for
 // what never ends.
 TEST_F(CudaDeviceGraphsTest, ADeviceLostUnderManyLaunchesEnds) {
@@ -229,6 +243,50 @@ TEST_F(CudaDeviceTablesTest, TablesOfPlansThatAreGoneAreNotLacking) {
   plans.clear();
   ready = make_ready(sample.plan());
   EXPECT_TRUE(ready.ok()) << ready;
+}
+
+CudaDevice::Options EightCopies() {
+  CudaDevice::Options options = SimulatedDevice::SmallOptions();
+  options.copy_slots = 8;
+  return options;
+}
+class CudaDeviceCopiesTest : public CudaDeviceGraphsTest {
+ protected:
+  CudaDeviceCopiesTest() : CudaDeviceGraphsTest(EightCopies()) {}
+};
+
+// All wait for their source; those that are let in are three quarters.
+TEST_F(CudaDeviceCopiesTest, LargeCopiesLeaveAQuarterOfTheSlotsToOthers) {
+  constexpr int64_t kLarge = 1 << 20;
+  constexpr int kSlots = 8, kLeft = 2;
+  const Allocation memory = *device().Allocate((kSlots + kLeft) * kLarge);
+  std::promise<void> release;
+  std::shared_future<void> released(release.get_future());
+  std::atomic<int> begun{0};
+  std::vector<std::thread> threads;
+  const auto copy = [&](int i, int64_t bytes) {
+    const auto source = [&](std::span<std::byte> out) {
+      std::fill(out.begin(), out.end(), static_cast<std::byte>(i));
+      ++begun;
+      released.wait();
+      return absl::OkStatus();
+    };
+    EXPECT_TRUE(device().Fill(memory.id, i * kLarge, bytes, source).ok());
+  };
+  for (int i = 0; i < kSlots; ++i) threads.emplace_back([&, i] { copy(i, kLarge); });
+  while (begun < kSlots - kLeft) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(begun, kSlots - kLeft) << "the rest go to small ones";
+  for (int i = 0; i < kLeft; ++i) threads.emplace_back([&, i] { copy(kSlots + i, kLarge - 1); });
+  while (begun < kSlots) std::this_thread::yield();
+  release.set_value();
+  for (std::thread& thread : threads) thread.join();
+  std::vector<std::byte> all(kSlots * kLarge);
+  ASSERT_TRUE(device().Read(memory.id, 0, all).ok());
+  for (int i = 0; i < kSlots; ++i) {
+    EXPECT_EQ(all[static_cast<size_t>(i * kLarge)], static_cast<std::byte>(i));
+    EXPECT_EQ(all[static_cast<size_t>((i + 1) * kLarge - 1)], static_cast<std::byte>(i));
+  }
 }
 
 // As many large transfers as there are slots, all waiting for their source.

@@ -31,8 +31,7 @@ CudaMemory::CudaMemory(CudaContext& context, Transfers& transfers, int64_t limit
 CudaMemory::~CudaMemory() {
   if (!context_.Enter().ok()) return;
   for (const AllocationTable::Removed& left : table_.TakeAll()) {
-    Unmap(left.mapping.address, left.bytes);
-    ReleaseHandle(left.mapping.handle);
+    Destroy(left.mapping.address, left.bytes, left.mapping.handle);
   }
 }
 
@@ -64,8 +63,7 @@ absl::StatusOr<Allocation> CudaMemory::Allocate(int64_t bytes) {
   }
   absl::Cleanup destroy = [&] {
     const std::lock_guard lock(context_.memory_mutex());
-    Unmap(address, bytes);
-    ReleaseHandle(handle);
+    Destroy(address, bytes, handle);
   };
   // The driver may give memory with what another program left in it.
   TETRAD_RETURN_IF_ERROR(transfers_.Clear(address, bytes));
@@ -102,14 +100,16 @@ absl::Status CudaMemory::SetAccess(CUdeviceptr address, int64_t bytes, bool writ
   return TETRAD_CUDA(context_, MemSetAccess, address, static_cast<size_t>(bytes), &access, 1);
 }
 
-void CudaMemory::Unmap(CUdeviceptr address, int64_t bytes) {
+void CudaMemory::ReleaseHandle(Handle handle) {
+  context_.Release(context_.driver().MemRelease(handle), "cuMemRelease");
+}
+
+void CudaMemory::Destroy(CUdeviceptr address, int64_t bytes, Handle handle) {
+  if (!context_.health().ok()) return;
   const size_t size = static_cast<size_t>(bytes);
   context_.Release(context_.driver().MemUnmap(address, size), "cuMemUnmap");
   context_.Release(context_.driver().MemAddressFree(address, size), "cuMemAddressFree");
-}
-
-void CudaMemory::ReleaseHandle(Handle handle) {
-  context_.Release(context_.driver().MemRelease(handle), "cuMemRelease");
+  ReleaseHandle(handle);
 }
 
 absl::Status CudaMemory::Free(AllocationId id) {
@@ -117,8 +117,7 @@ absl::Status CudaMemory::Free(AllocationId id) {
   TETRAD_ASSIGN_OR_RETURN(const AllocationTable::Removed removed, table_.Remove(id));
   {
     const std::lock_guard lock(context_.memory_mutex());
-    Unmap(removed.mapping.address, removed.bytes);
-    ReleaseHandle(removed.mapping.handle);
+    Destroy(removed.mapping.address, removed.bytes, removed.mapping.handle);
   }
   table_.GiveBack(removed.bytes);
   return absl::OkStatus();
@@ -151,10 +150,6 @@ absl::StatusOr<Allocation> CudaMemory::Import(UniqueFd fd, const AllocationIdent
     return absl::InvalidArgumentError(
         absl::StrCat("bytes=", bytes, " must be a positive multiple of ", granule_));
   }
-  if (writable && table_.IsSealed(identity)) {
-    return absl::FailedPreconditionError(
-        "fd: the allocation is sealed, it can be mapped read-only");
-  }
   TETRAD_RETURN_IF_ERROR(context_.Enter());
   // What the driver refuses here is the descriptor's fault, unless memory lacks
   // or the device is lost.
@@ -181,11 +176,10 @@ absl::StatusOr<Allocation> CudaMemory::Import(UniqueFd fd, const AllocationIdent
   absl::Cleanup give_back = [&] { table_.GiveBack(bytes); };
   const auto address = Map(handle, bytes, writable);
   if (!address.ok()) return of_descriptor(address.status());
-  absl::Cleanup destroy = [&] {
-    Unmap(*address, bytes);
-    ReleaseHandle(handle);
-  };
-  const Allocation allocation = table_.Add(identity, bytes, {*address, handle}, writable);
+  absl::Cleanup destroy = [&] { Destroy(*address, bytes, handle); };
+  // Only now, together with becoming known: a seal is before or after both.
+  TETRAD_ASSIGN_OR_RETURN(const Allocation allocation,
+                          table_.AddUnlessSealed(identity, bytes, {*address, handle}, writable));
   std::move(destroy).Cancel();
   std::move(give_back).Cancel();
   return allocation;

@@ -50,8 +50,10 @@ class CudaMemory {
   // Takes `handle`, whatever happens. The bytes are reserved; they stay so.
   absl::StatusOr<CUdeviceptr> Map(Handle handle, int64_t bytes, bool writable);
   absl::Status SetAccess(CUdeviceptr address, int64_t bytes, bool writable);
-  void Unmap(CUdeviceptr address, int64_t bytes);
   void ReleaseHandle(Handle handle);
+  // Gives memory back to the driver, unless the device is lost: it may still use
+  // the memory then.
+  void Destroy(CUdeviceptr address, int64_t bytes, Handle handle);
 
   CudaContext& context_;
   Transfers& transfers_;

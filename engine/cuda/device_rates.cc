@@ -24,8 +24,7 @@ class Stopwatch {
   ~Stopwatch() {
     const CudaDriver& driver = context_.driver();
     // What was begun still reads memory that the caller is about to free.
-    if (stream_ != nullptr)
-      context_.Release(driver.StreamSynchronize(stream_), "cuStreamSynchronize");
+    if (stream_ != nullptr) context_.Synchronize(stream_).IgnoreError();
     for (const CUevent event : events_) {
       if (event != nullptr) context_.Release(driver.EventDestroy(event), "cuEventDestroy");
     }
@@ -49,7 +48,7 @@ class Stopwatch {
       TETRAD_RETURN_IF_ERROR(TETRAD_CUDA(context_, EventRecord, events_[0], stream_));
       TETRAD_RETURN_IF_ERROR(work(stream_));
       TETRAD_RETURN_IF_ERROR(TETRAD_CUDA(context_, EventRecord, events_[1], stream_));
-      TETRAD_RETURN_IF_ERROR(TETRAD_CUDA(context_, EventSynchronize, events_[1]));
+      TETRAD_RETURN_IF_ERROR(context_.Synchronize(events_[1]));
       float ms = 0;
       TETRAD_RETURN_IF_ERROR(TETRAD_CUDA(context_, EventElapsedTime, &ms, events_[0], events_[1]));
       if (reading == 0 || (reading > 0 && ms < best_ms)) best_ms = ms;

@@ -158,6 +158,19 @@ static_assert(std::adjacent_find(std::begin(kRows), std::end(kRows),
 
 constexpr char kUnknownName[] = "unknown CUDA error";
 
+absl::Status MakeStatus(absl::StatusCode code, CUresult result, const char* call,
+                        absl::string_view detail) {
+  const char* const name = Classify(result).name;
+  try {
+    std::string text = absl::StrCat(call, ": ", name);
+    if (name == kUnknownName) absl::StrAppend(&text, " ", static_cast<int32_t>(result));
+    if (!detail.empty()) absl::StrAppend(&text, ": ", detail);
+    return absl::Status(code, text);
+  } catch (const std::bad_alloc&) {
+    return absl::Status(code, "");
+  }
+}
+
 }  // namespace
 
 Classification Classify(CUresult result) {
@@ -173,19 +186,14 @@ Classification Classify(CUresult result) {
 
 absl::Status CudaStatus(CUresult result, const char* call, absl::string_view detail) {
   if (result == CUDA_SUCCESS) return absl::OkStatus();
-  const Classification found = Classify(result);
-  try {
-    std::string text = absl::StrCat(call, ": ", found.name);
-    if (found.name == kUnknownName) absl::StrAppend(&text, " ", static_cast<int32_t>(result));
-    if (!detail.empty()) absl::StrAppend(&text, ": ", detail);
-    return absl::Status(found.code, text);
-  } catch (const std::bad_alloc&) {
-    return absl::Status(found.code, "");
-  }
+  return MakeStatus(Classify(result).code, result, call, detail);
 }
 
 void DeviceHealth::Note(CUresult result, const char* call) {
-  if (Classify(result).severity != Severity::kFatal) return;
+  if (Classify(result).severity == Severity::kFatal) Lose(result, call);
+}
+
+void DeviceHealth::Lose(CUresult result, const char* call) {
   {
     std::lock_guard lock(mutex_);
     if (lost_.load(std::memory_order_relaxed)) return;
@@ -202,7 +210,8 @@ absl::Status DeviceHealth::Check(CUresult result, const char* call, absl::string
 }
 
 absl::Status DeviceHealth::LostStatus() const {
-  return CudaStatus(result_, call_, "the device is lost");
+  // Also if the result by itself would not have been the end.
+  return MakeStatus(absl::StatusCode::kInternal, result_, call_, "the device is lost");
 }
 
 }  // namespace tetrad::cuda

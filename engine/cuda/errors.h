@@ -56,6 +56,8 @@ class DeviceHealth {
   // Remembers the first fatal result, for ever; ignores others. `call` lives as
   // long as the program. Allocates nothing but in `on_lost`.
   void Note(CUresult result, const char* call);
+  // Remembers it whatever it is.
+  void Lose(CUresult result, const char* call);
   // Note() and CudaStatus().
   absl::Status Check(CUresult result, const char* call, absl::string_view detail = {});
   // OK until the first fatal result, then INTERNAL with that. One atomic load

@@ -254,6 +254,18 @@ TEST(DeviceHealthTest, TheFirstFatalErrorStays) {
   EXPECT_EQ(told, 1);
 }
 
+TEST(DeviceHealthTest, ALossCanBeOfAnyError) {
+  int told = 0;
+  DeviceHealth health([&told] { ++told; });
+  health.Lose(CUDA_ERROR_OUT_OF_MEMORY, "cuStreamSynchronize");
+  health.Lose(CUDA_ERROR_INVALID_VALUE, "cuEventSynchronize");
+  health.Note(CUDA_ERROR_ILLEGAL_ADDRESS, "cuGraphLaunch");
+  EXPECT_EQ(
+      health.status(),
+      absl::InternalError("cuStreamSynchronize: CUDA_ERROR_OUT_OF_MEMORY: the device is lost"));
+  EXPECT_EQ(told, 1);
+}
+
 TEST(DeviceHealthTest, LackOfHostMemoryCostsTheMessageOnly) {
   DeviceHealth health;
   no_memory = true;

@@ -42,6 +42,7 @@ absl::StatusOr<std::unique_ptr<KernelLibrary>> KernelLibrary::Load(CudaContext& 
 }
 
 KernelLibrary::~KernelLibrary() {
+  if (!context_.health().ok()) return;  // its code may still run
   for (const CUmodule module : modules_) {
     context_.Release(context_.driver().ModuleUnload(module), "cuModuleUnload");
   }

@@ -148,7 +148,7 @@ absl::Status ReplayProof::Round(const Plan& plan, const PlanOnDevice& on_device,
                                         scratch.direct.address(), scratch.replayed.address(),
                                         scratch.direct.bytes(), scratch.different.address()));
   }
-  TETRAD_RETURN_IF_ERROR(TETRAD_CUDA(context_, StreamSynchronize, stream_));
+  TETRAD_RETURN_IF_ERROR(context_.Synchronize(stream_));
   const CompletionRecord& record = graph.records[(graph.launches - 1) % graphs_.depth()];
   if (record.sequence != graph.launches || record.error_word != 0) {
     return absl::DataLossError(absl::StrCat("replay proof: launch ", graph.launches,
@@ -187,7 +187,7 @@ absl::Status ReplayProof::Prove(const Plan& plan, const PlanOnDevice& on_device,
                           graphs_.Take(plan.signature.types.a_type));
   absl::Cleanup give_back = [&] {
     // Nothing may still run on what is given back.
-    if (context_.health().ok()) TETRAD_CUDA(context_, StreamSynchronize, stream_).IgnoreError();
+    if (context_.health().ok()) context_.Synchronize(stream_).IgnoreError();
     graphs_.Return(std::move(graph));
   };
   arguments.c = address(scratch.replayed);

@@ -12,11 +12,12 @@
 namespace tetrad::cuda {
 namespace {
 
-constexpr int64_t kLargeBytes = 1 << 20;
+constexpr int64_t kLargeBytes = 1 << 20;  // of a copy that leaves slots to others
 
 }  // namespace
 
-// One transfer's hold on a slot.
+// One transfer's hold on a slot. May wait for it, so what is asked of the context
+// is asked after it.
 class Transfers::Lease {
  public:
   explicit Lease(Transfers& owner, size_t leave = 0) : owner_(owner) {
@@ -42,8 +43,6 @@ class Transfers::Lease {
 
 absl::StatusOr<std::unique_ptr<Transfers>> Transfers::Create(CudaContext& context, int slots) {
   std::unique_ptr<Transfers> transfers(new Transfers(context, slots));
-  TETRAD_RETURN_IF_ERROR(
-      TETRAD_CUDA(context, StreamCreateWithPriority, &transfers->bulk_, CU_STREAM_NON_BLOCKING, 0));
   for (Slot& slot : transfers->slots_) TETRAD_RETURN_IF_ERROR(transfers->Make(slot));
   return transfers;
 }
@@ -58,15 +57,12 @@ Transfers::Transfers(CudaContext& context, int slots)
 Transfers::~Transfers() {
   if (!context_.Enter().ok()) return;
   for (Slot& slot : slots_) Destroy(slot);
-  if (bulk_ != nullptr) context_.Release(context_.driver().StreamDestroy(bulk_), "cuStreamDestroy");
 }
 
 absl::Status Transfers::Make(Slot& slot) {
   for (Half& half : slot) {
     TETRAD_RETURN_IF_ERROR(
         TETRAD_CUDA(context_, StreamCreateWithPriority, &half.stream, CU_STREAM_NON_BLOCKING, 0));
-    TETRAD_RETURN_IF_ERROR(
-        TETRAD_CUDA(context_, EventCreate, &half.copied, CU_EVENT_DISABLE_TIMING));
     void* memory = nullptr;
     TETRAD_RETURN_IF_ERROR(context_.Check(
         context_.driver().MemHostAlloc(&memory, kHalfBytes, CU_MEMHOSTALLOC_PORTABLE),
@@ -81,9 +77,6 @@ void Transfers::Destroy(Slot& slot) {
     if (half.stream != nullptr) {
       context_.Release(context_.driver().StreamDestroy(half.stream), "cuStreamDestroy");
     }
-    if (half.copied != nullptr) {
-      context_.Release(context_.driver().EventDestroy(half.copied), "cuEventDestroy");
-    }
     if (half.memory != nullptr) {
       context_.Release(context_.driver().MemFreeHost(half.memory), "cuMemFreeHost");
     }
@@ -91,46 +84,30 @@ void Transfers::Destroy(Slot& slot) {
   }
 }
 
-absl::Status Transfers::Begin(Half& half, CUdeviceptr to, int64_t bytes) {
-  half.large = bytes >= kLargeBytes;
-  const size_t size = static_cast<size_t>(bytes);
-  if (!half.large) {
-    return TETRAD_CUDA(context_, MemcpyHtoDAsync, to, half.memory, size, half.stream);
-  }
-  const std::lock_guard lock(bulk_mutex_);
-  TETRAD_RETURN_IF_ERROR(TETRAD_CUDA(context_, MemcpyHtoDAsync, to, half.memory, size, bulk_));
-  return TETRAD_CUDA(context_, EventRecord, half.copied, bulk_);
-}
-
-absl::Status Transfers::Wait(const Half& half) {
-  return half.large ? TETRAD_CUDA(context_, EventSynchronize, half.copied)
-                    : TETRAD_CUDA(context_, StreamSynchronize, half.stream);
-}
-
 absl::Status Transfers::Finish(Slot& slot) {
   absl::Status status;
-  for (Half& half : slot) {
-    status.Update(Wait(half));
-    half.large = false;
-  }
+  for (const Half& half : slot) status.Update(context_.Synchronize(half.stream));
   return status;
 }
 
 absl::Status Transfers::ToDevice(CUdeviceptr to, int64_t bytes, FillSource source) {
   if (bytes == 0) return absl::OkStatus();
   TETRAD_CUDA_RANGE("copy to device");
-  TETRAD_RETURN_IF_ERROR(context_.Enter());
   const Lease lease(*this, bytes >= kLargeBytes ? kept_ : 0);
+  TETRAD_RETURN_IF_ERROR(context_.Enter());
   Slot& slot = *lease;
   absl::Status status;
   int64_t done = 0;
   for (size_t turn = 0; done < bytes && status.ok(); ++turn) {
-    Half& half = slot[turn % slot.size()];
+    const Half& half = slot[turn % slot.size()];
     const int64_t piece = std::min(bytes - done, kHalfBytes);
     // What it held before is still on its way.
-    if (turn >= slot.size()) status = Wait(half);
+    if (turn >= slot.size()) status = context_.Synchronize(half.stream);
     if (status.ok()) status = source({half.memory, static_cast<size_t>(piece)});
-    if (status.ok()) status = Begin(half, to + static_cast<CUdeviceptr>(done), piece);
+    if (status.ok()) {
+      status = TETRAD_CUDA(context_, MemcpyHtoDAsync, to + static_cast<CUdeviceptr>(done),
+                           half.memory, static_cast<size_t>(piece), half.stream);
+    }
     done += piece;
   }
   const absl::Status finished = Finish(slot);
@@ -140,8 +117,8 @@ absl::Status Transfers::ToDevice(CUdeviceptr to, int64_t bytes, FillSource sourc
 absl::Status Transfers::FromDevice(CUdeviceptr from, std::span<std::byte> out) {
   if (out.empty()) return absl::OkStatus();
   TETRAD_CUDA_RANGE("copy from device");
-  TETRAD_RETURN_IF_ERROR(context_.Enter());
   const Lease lease(*this);
+  TETRAD_RETURN_IF_ERROR(context_.Enter());
   Slot& slot = *lease;
   constexpr size_t kHalf = static_cast<size_t>(kHalfBytes);
   const size_t pieces = (out.size() + kHalf - 1) / kHalf;
@@ -158,7 +135,7 @@ absl::Status Transfers::FromDevice(CUdeviceptr from, std::span<std::byte> out) {
   for (size_t index = 0; index < pieces && status.ok(); ++index) {
     if (index + 1 < pieces) begin(index + 1);
     const Half& half = slot[index % slot.size()];
-    status.Update(TETRAD_CUDA(context_, StreamSynchronize, half.stream));
+    status.Update(context_.Synchronize(half.stream));
     if (status.ok()) std::memcpy(piece_of(index).data(), half.memory, piece_of(index).size());
   }
   if (!status.ok()) static_cast<void>(Finish(slot));  // nothing may still write to a half
@@ -167,12 +144,12 @@ absl::Status Transfers::FromDevice(CUdeviceptr from, std::span<std::byte> out) {
 
 absl::Status Transfers::Clear(CUdeviceptr to, int64_t bytes) {
   if (bytes == 0) return absl::OkStatus();
-  TETRAD_RETURN_IF_ERROR(context_.Enter());
   const Lease lease(*this);
-  Slot& slot = *lease;
+  TETRAD_RETURN_IF_ERROR(context_.Enter());
+  const CUstream stream = (*lease).front().stream;
   TETRAD_RETURN_IF_ERROR(
-      TETRAD_CUDA(context_, MemsetD8Async, to, 0, static_cast<size_t>(bytes), slot.front().stream));
-  return TETRAD_CUDA(context_, StreamSynchronize, slot.front().stream);
+      TETRAD_CUDA(context_, MemsetD8Async, to, 0, static_cast<size_t>(bytes), stream));
+  return context_.Synchronize(stream);
 }
 
 }  // namespace tetrad::cuda

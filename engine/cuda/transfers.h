@@ -8,10 +8,8 @@
 // two halves of it: one is filled while the other is copied. The driver would
 // also take pageable memory, but may then return before the bytes have arrived.
 //
-// Large pieces to the device all go through one stream, back to back: the copy
-// engine loses time whenever it changes streams. Small ones have a stream of
-// their slot, and slots that large ones leave to them, so that a request does not
-// wait for weights that are being loaded, whose source may be a slow disk.
+// Large copies to the device leave some slots to others, so that a request does
+// not wait for weights that are being loaded, whose source may be a slow disk.
 //
 // Thread-safe; when all slots are in use, the next transfer waits.
 #pragma once
@@ -48,9 +46,7 @@ class Transfers {
  private:
   struct Half {
     CUstream stream = nullptr;
-    CUevent copied = nullptr;  // of the last large piece
     std::byte* memory = nullptr;
-    bool large = false;  // the last piece was
   };
   using Slot = std::array<Half, 2>;
   class Lease;
@@ -58,16 +54,12 @@ class Transfers {
   Transfers(CudaContext& context, int slots);
   absl::Status Make(Slot& slot);
   void Destroy(Slot& slot);
-  absl::Status Begin(Half& half, CUdeviceptr to, int64_t bytes);
-  absl::Status Wait(const Half& half);
   // Waits for what both halves were told to do.
   absl::Status Finish(Slot& slot);
 
   CudaContext& context_;
-  CUstream bulk_ = nullptr;
-  std::mutex bulk_mutex_;  // a piece and its event go together
   std::vector<Slot> slots_;
-  const size_t kept_;  // slots that large transfers to the device leave to others
+  const size_t kept_;  // slots that large copies to the device leave to others
   std::mutex mutex_;
   std::condition_variable returned_;
   std::vector<Slot*> idle_;  // guarded by mutex_

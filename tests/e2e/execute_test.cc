@@ -179,5 +179,34 @@ TEST_F(ExecuteTest, OffsetsAreReadAtEachLaunch) {
   EXPECT_TRUE(verdict.pass) << verdict.ToString();
 }
 
+// A plan that was evicted is built again by the next request that names it,
+// on a thread that may, whichever thread took the request.
+TEST(EvictedPlanTest, IsBuiltAgainWhetherThreadsSpinOrNot) {
+  for (const char* spin : {"0", "100000"}) {
+    SCOPED_TRACE(spin);
+    const Daemon daemon({"--plan-capacity", "1", "--spin-microseconds", spin});
+    const Stubs stubs(daemon);
+    std::vector<Operands> operands;
+    std::vector<v1::ExecuteRequest> requests;
+    for (const int32_t rows : {3, 4}) {
+      const GroupShape shape[] = {{rows, 24, 96}};
+      operands.emplace_back(shape, SampleOptions{.seed = static_cast<uint64_t>(rows)});
+      const std::string name = "evicted/" + std::to_string(rows);
+      Register(stubs, operands.back(), name);
+      v1::PrepareRequest prepare;
+      *prepare.mutable_signature() = SignatureOf(operands.back(), name);
+      v1::PrepareResponse prepared;
+      grpc::ClientContext context;
+      ASSERT_TRUE(stubs.gemm->Prepare(&context, prepare, &prepared).ok());
+      v1::ExecuteRequest& request = requests.emplace_back();
+      request.set_plan(prepared.plan());
+      *request.mutable_inline_operands() = InlineOf(operands.back());
+    }
+    for (int i = 0; i < 20; ++i) {
+      ExecuteAndVerify(stubs, operands[i % 3 == 0], requests[i % 3 == 0]);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tetrad::e2e

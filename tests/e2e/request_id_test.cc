@@ -1,10 +1,11 @@
 // SPDX-FileCopyrightText: The Tetrad Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The id of a call: taken from the client or given by the daemon, told to the
-// client whether the call worked or not, and in every log line about it.
+// The id of a call: taken from the client or given by the daemon, told to a
+// client that sent one or whose call failed, and in every log line about it.
 #include <map>
 #include <optional>
+#include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -74,15 +75,65 @@ TEST(RequestIdTest, AnIdOfTheClientComesBackAndOthersAreReplaced) {
   const Stubs stubs(daemon);
   EXPECT_EQ(Answer(stubs, {"trace/7:a+b=c_d-e.f"}), "trace/7:a+b=c_d-e.f");
   EXPECT_EQ(Answer(stubs, {std::string(128, 'x')}), std::string(128, 'x'));
-  const auto first = Answer(stubs, {});
-  const auto second = Answer(stubs, {});
-  ASSERT_TRUE(first.has_value() && second.has_value());
-  EXPECT_THAT(*first, MatchesRegex("[0-9a-f]+-[0-9a-f]+"));
-  EXPECT_NE(first, second);
-  for (const std::string& bad : {std::string(129, 'x'), std::string("two words")}) {
+  std::set<std::string> replacements;
+  for (const std::string& bad : {std::string(129, 'x'), std::string("two words"), std::string()}) {
     const auto replaced = Answer(stubs, {bad});
-    ASSERT_TRUE(replaced.has_value());
-    EXPECT_NE(*replaced, bad);
+    ASSERT_TRUE(replaced.has_value()) << bad;
+    EXPECT_THAT(*replaced, MatchesRegex("[0-9a-f]+-[0-9a-f]+"));
+    EXPECT_TRUE(replacements.insert(*replaced).second) << *replaced;
+  }
+}
+
+TEST(RequestIdTest, ASuccessfulReplyHasNoTrailerUnlessTheClientSentAnId) {
+  const Daemon daemon;
+  const Stubs stubs(daemon);
+  const Operands operands(kShapeT1, {.seed = 1});
+  Register(stubs, operands, "w");
+  for (const bool sent : {false, true}) {
+    grpc::ClientContext context;
+    if (sent) context.AddMetadata(kKey, "mine");
+    v1::ExecuteResponse response;
+    ASSERT_TRUE(stubs.gemm->Execute(&context, RequestOf(operands, "w"), &response).ok());
+    EXPECT_EQ(context.GetServerTrailingMetadata().size(), sent ? 1u : 0u);
+    EXPECT_EQ(IdOf(context), sent ? std::optional<std::string>("mine") : std::nullopt);
+  }
+  EXPECT_EQ(Answer(stubs, {}), std::nullopt);
+}
+
+TEST(RequestIdTest, AFailedCallWithoutAnIdBringsTheOneInTheLog) {
+  const Daemon daemon({"--log-level", "debug"});
+  const Stubs stubs(daemon);
+  std::set<std::string> ids;
+  for (int i = 0; i < 3; ++i) {
+    grpc::ClientContext context;
+    v1::ExecuteResponse response;
+    EXPECT_FALSE(stubs.gemm->Execute(&context, {}, &response).ok());
+    const auto id = IdOf(context);
+    ASSERT_TRUE(id.has_value());
+    EXPECT_THAT(*id, MatchesRegex("[0-9a-f]+-[0-9a-f]+"));
+    EXPECT_TRUE(ids.insert(*id).second) << *id;
+    EXPECT_EQ(Line(daemon, "event=\"call finished\"", *id)["code"], "INVALID_ARGUMENT");
+  }
+}
+
+TEST(RequestIdTest, AStreamInWhichAnAnswerFailsBringsItsId) {
+  const Daemon daemon;
+  const Stubs stubs(daemon);
+  for (const bool fails : {false, true}) {
+    grpc::ClientContext context;
+    const auto stream = stubs.gemm->ExecuteStream(&context);
+    v1::ExecuteStreamRequest request;
+    if (fails) {
+      request.mutable_execute();
+    } else {
+      request.mutable_cancel();
+    }
+    ASSERT_TRUE(stream->Write(request));
+    stream->WritesDone();
+    v1::ExecuteStreamResponse answer;
+    EXPECT_EQ(stream->Read(&answer), fails);
+    EXPECT_TRUE(stream->Finish().ok());
+    EXPECT_EQ(IdOf(context).has_value(), fails);
   }
 }
 

@@ -167,7 +167,7 @@ void Machine::DestroyContext(Lock& lock, CUcontext handle) {
   });
   const auto modules = std::count_if(modules_.begin(), modules_.end(), in_context);
   // One device's program ends with what it made gone; in a broken context that may be impossible.
-  if (broken_ == CUDA_SUCCESS && !(left.empty() && graphs == 0 && modules == 0)) {
+  if (broken_ == CUDA_SUCCESS && !wait_failed_ && !(left.empty() && graphs == 0 && modules == 0)) {
     NoteMisuse(absl::StrCat("a context was released with ", left.size(), " streams, ", graphs,
                             " instantiated graphs and ", modules, " modules"));
   }

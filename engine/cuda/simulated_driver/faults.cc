@@ -7,6 +7,10 @@ namespace {
 
 bool Counts(const Faults::Fault& fault, EntryPoint entry) {
   if (fault.entry.has_value()) return *fault.entry == entry;
+  if (fault.waits) {
+    return entry == EntryPoint::kStreamSynchronize || entry == EntryPoint::kEventSynchronize ||
+           entry == EntryPoint::kCtxSynchronize;
+  }
   if (fault.breaks) return Kind(entry) != CallKind::kQuestion;
   return Kind(entry) == CallKind::kOrdinary;
 }

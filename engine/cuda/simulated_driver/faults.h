@@ -24,6 +24,7 @@ class Faults {
     int64_t calls_left = 0;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     bool breaks = false;  // the context, with this call
+    bool waits = false;   // only calls that wait count
   };
 
   void Add(const Fault& fault) { pending_.push_back(fault); }

@@ -118,12 +118,18 @@ CUresult Machine::GraphLaunch(CUgraphExec handle, CUstream stream_handle) {
     return Misused("cuGraphLaunch of one that is not live", CUDA_ERROR_INVALID_VALUE);
   }
   const std::shared_ptr<GraphExec>& exec = found->second;
-  Work work;
-  for (const KernelLaunch& launch : exec->launches) AddUses(launch, work.uses);
-  work.run = Runner(exec->launches, /*replay=*/true);
-  work.exec = exec;
-  work.exec_turn = exec->launched++;
-  Enqueue(*stream, std::move(work));
+  const uint64_t turn = exec->launched++;
+  // Each node by itself: when one runs, and tells the host something, those before
+  // it are over, and what they used may be given back.
+  for (size_t i = 0; i < exec->launches.size(); ++i) {
+    Work work;
+    AddUses(exec->launches[i], work.uses);
+    work.run = Runner(exec->launches[i], /*replay=*/true);
+    work.exec = exec;
+    work.exec_turn = turn;
+    work.exec_ends = i + 1 == exec->launches.size();
+    Enqueue(*stream, std::move(work));
+  }
   return CUDA_SUCCESS;
 }
 

@@ -30,7 +30,10 @@ CUresult Machine::Admit(EntryPoint entry) {
   const auto fault = faults_.Meet(entry);
   if (fault.has_value()) {
     last_fault_ = absl::StrCat(Name(entry), ": ", Classify(fault->result).name);
-    if (!fault->breaks) return fault->result;
+    if (!fault->breaks) {
+      wait_failed_ = wait_failed_ || Kind(entry) == CallKind::kWait;
+      return fault->result;
+    }
     Break(fault->result, last_fault_);
   }
   const bool tells = Kind(entry) == CallKind::kOrdinary || Kind(entry) == CallKind::kWait;
@@ -56,6 +59,11 @@ bool Machine::faults_used() const {
 bool Machine::broken() const {
   std::lock_guard lock(mutex_);
   return broken_ != CUDA_SUCCESS;
+}
+
+bool Machine::wait_failed() const {
+  std::lock_guard lock(mutex_);
+  return wait_failed_;
 }
 
 void Machine::ClearFaults() {

@@ -84,6 +84,7 @@ struct Work {
   std::vector<AddressRange> uses;
   std::shared_ptr<GraphExec> exec;
   uint64_t exec_turn = 0;
+  bool exec_ends = false;  // the last node
   std::shared_ptr<Event> event;
   uint64_t event_turn = 0;
 };
@@ -130,6 +131,7 @@ class Machine {
   void AddFault(const Faults::Fault& fault);
   bool faults_used() const;
   bool broken() const;
+  bool wait_failed() const;
   void ClearFaults();
   void BreakContext(CUresult result);
   void BreakAtWork(int64_t n, CUresult result);
@@ -184,7 +186,7 @@ class Machine {
   CUresult FormLaunch(const Function& function, const CUDA_KERNEL_NODE_PARAMS& parameters,
                       KernelLaunch* launch);
   void AddNode(Graph& graph, CUfunction function, KernelLaunch launch);
-  std::function<CUresult(std::string*)> Runner(std::vector<KernelLaunch> launches, bool replay);
+  std::function<CUresult(std::string*)> Runner(KernelLaunch launch, bool replay);
   static void AddUses(const KernelLaunch& launch, std::vector<AddressRange>& uses);
   GraphNode* FindNode(CUgraphNode handle);
 
@@ -196,6 +198,7 @@ class Machine {
   size_t memory_bytes_;
   Faults faults_;
   CUresult broken_ = CUDA_SUCCESS;  // for ever
+  bool wait_failed_ = false;        // too
   std::string last_fault_;
   std::vector<std::string> misuse_;
   std::chrono::nanoseconds delay_{0};

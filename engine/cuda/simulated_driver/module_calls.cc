@@ -182,18 +182,12 @@ void Machine::AddUses(const KernelLaunch& launch, std::vector<AddressRange>& use
   }
 }
 
-std::function<CUresult(std::string*)> Machine::Runner(std::vector<KernelLaunch> launches,
-                                                      bool replay) {
+std::function<CUresult(std::string*)> Machine::Runner(KernelLaunch launch, bool replay) {
   const bool spoil = replay && corrupt_replays_;
-  return [this, launches = std::move(launches), spoil](std::string* why) {
-    for (const KernelLaunch& launch : launches) {
-      const CUresult result = RunKernel(launch, memory_, spoil, why);
-      if (result != CUDA_SUCCESS) {
-        *why = absl::StrCat(launch.facts->entry, ": ", *why);
-        return result;
-      }
-    }
-    return CUDA_SUCCESS;
+  return [this, launch = std::move(launch), spoil](std::string* why) {
+    const CUresult result = RunKernel(launch, memory_, spoil, why);
+    if (result != CUDA_SUCCESS) *why = absl::StrCat(launch.facts->entry, ": ", *why);
+    return result;
   };
 }
 
@@ -234,7 +228,7 @@ CUresult Machine::LaunchKernel(CUfunction handle, unsigned int grid_x, unsigned 
   }
   Work work;
   AddUses(launch, work.uses);
-  work.run = Runner({std::move(launch)}, /*replay=*/false);
+  work.run = Runner(std::move(launch), /*replay=*/false);
   Enqueue(*stream, std::move(work));
   return CUDA_SUCCESS;
 }

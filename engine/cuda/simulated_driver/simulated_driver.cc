@@ -70,6 +70,9 @@ void SimulatedDriver::FailNth(EntryPoint entry, int64_t n, CUresult result) {
 void SimulatedDriver::FailCall(int64_t n, CUresult result) {
   machine_->AddFault({.calls_left = n, .result = result});
 }
+void SimulatedDriver::FailWait(int64_t n, CUresult result) {
+  machine_->AddFault({.calls_left = n, .result = result, .waits = true});
+}
 void SimulatedDriver::BreakAtCall(int64_t n, CUresult result) {
   machine_->AddFault({.calls_left = n, .result = result, .breaks = true});
 }
@@ -77,6 +80,7 @@ void SimulatedDriver::BreakContext(CUresult result) { machine_->BreakContext(res
 void SimulatedDriver::BreakAtWork(int64_t n, CUresult result) { machine_->BreakAtWork(n, result); }
 bool SimulatedDriver::faults_used() const { return machine_->faults_used(); }
 bool SimulatedDriver::broken() const { return machine_->broken(); }
+bool SimulatedDriver::wait_failed() const { return machine_->wait_failed(); }
 void SimulatedDriver::ClearFaults() { machine_->ClearFaults(); }
 void SimulatedDriver::DelayWork(std::chrono::nanoseconds delay) { machine_->DelayWork(delay); }
 void SimulatedDriver::Hold() { machine_->SetHeld(true); }

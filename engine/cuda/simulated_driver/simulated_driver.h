@@ -77,6 +77,8 @@ class SimulatedDriver {
   void FailNth(EntryPoint entry, int64_t n, CUresult result);
   // The n-th call of those that can lack memory (CallKind::kOrdinary).
   void FailCall(int64_t n, CUresult result);
+  // The n-th call that waits for work; the work goes on.
+  void FailWait(int64_t n, CUresult result);
   // The n-th call of any but questions finds the context broken, and so do all after it.
   void BreakAtCall(int64_t n, CUresult result);
   // The context of every device, at once.
@@ -87,6 +89,9 @@ class SimulatedDriver {
   // Whether there is no fault of a call left that was asked for and did not happen.
   bool faults_used() const;
   bool broken() const;
+  // Whether a call that waits or asks failed as asked for: then nobody can know
+  // what work is over, and what is left when the context goes is no misuse.
+  bool wait_failed() const;
   // Forgets them; a broken context stays broken.
   void ClearFaults();
 

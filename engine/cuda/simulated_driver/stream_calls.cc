@@ -63,7 +63,7 @@ void Machine::Finish(Stream& stream, CUresult result, std::string why) {
   } else if (!why.empty()) {
     NoteMisuse(std::move(why));
   }
-  if (work.exec != nullptr) ++work.exec->completed;
+  if (work.exec_ends) ++work.exec->completed;
   if (work.event != nullptr) {
     work.event->completed = work.event_turn;
     work.event->time_ns = Now();
