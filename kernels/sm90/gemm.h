@@ -16,10 +16,10 @@
 
 #include "kernels/cuda/launch.h"
 #include "kernels/problem.h"
+#include "kernels/sm90/packed_weights.h"
 
 namespace tetrad::sm90 {
 
-inline constexpr int32_t kThreads = 384;  // a producer and two consumer warpgroups
 inline constexpr int32_t kMaxWidths = 4;  // widths that one instance of the kernel knows
 
 // A tile: 128 columns of C from `column`, `rows` rows. Ends of groups are cut by
@@ -52,38 +52,48 @@ struct GemmArguments {
 };
 static_assert(sizeof(GemmArguments) <= 4096);
 
-// One instance of the kernel: a ring of slots in shared memory and the widths it
-// is compiled for. Of each width a slot holds as many K steps as fit, one or an
-// even number.
+// One instance of the kernel: how many strips of 128 rows of weights a tile has
+// (each takes two consumer warpgroups), the ring of slots in shared memory, and
+// the widths it is compiled for. Of each width a slot holds as many K steps as
+// fit: 1, 2, 4 or 8, so that they divide most K.
 struct Instance {
   const char* name;
+  int32_t strips;
   int32_t slot_bytes;
   int32_t slots;
   int32_t widths[kMaxWidths];  // ascending, 0: none
 };
 
-constexpr int32_t StepBytes(int32_t width) { return 4608 + width * 128; }
+constexpr int32_t Threads(const Instance& instance) { return 128 + 256 * instance.strips; }
+constexpr int32_t StepBytes(const Instance& instance, int32_t width) {
+  return instance.strips * kBlockBytes + width * kBlockK * 2;
+}
 constexpr int32_t StepsPerSlot(const Instance& instance, int32_t width) {
-  const int32_t fit = instance.slot_bytes / StepBytes(width);
-  return fit >= 2 ? (fit < 8 ? fit & ~1 : 8) : fit;
+  const int32_t fit = instance.slot_bytes / StepBytes(instance, width);
+  return fit >= 8 ? 8 : fit >= 4 ? 4 : fit >= 2 ? 2 : 1;
 }
-// Barriers and one alignment of 1024.
-inline constexpr int32_t kSharedExtra = 2048;
+// Slots, two barriers each, and room to begin at a multiple of 1024.
 constexpr int32_t SharedBytes(const Instance& instance) {
-  return instance.slots * instance.slot_bytes + kSharedExtra;
+  return instance.slots * (instance.slot_bytes + 16) + 1024;
 }
 
-#define TETRAD_SM90_INSTANCES(X)                   \
-  X(a, 43008, 5, 64, 80, 96, 128)                  \
-  X(b, 52224, 4, 64, 80, 168, 0)                   \
-  X(c, 53248, 4, 96, 104, 112, 0)                  \
-  X(d, 45056, 5, 8, 16, 32, 64)                    \
-  X(e, 37888, 6, 64, 128, 248, 0)                  \
-  X(f, 37888, 6, 128, 256, 0, 0)
+// X(name, strips, slot bytes, slots, widths...). The sum of widths / 2 + 32 over an
+// instance is bounded: above about 316 the compiler serialises wgmma (C7512).
+#define TETRAD_SM90_INSTANCES(X)            \
+  X(mixed, 1, 43008, 5, 64, 80, 96, 128)    \
+  X(wide, 1, 52224, 4, 48, 80, 168, 0)      \
+  X(even, 1, 37888, 6, 96, 104, 112, 0)     \
+  X(prefill, 1, 37888, 6, 128, 256, 0, 0)   \
+  X(skewed, 1, 45056, 5, 24, 64, 128, 0)    \
+  X(decode, 2, 43008, 5, 8, 0, 0, 0)
 
-#define TETRAD_SM90_INSTANCE(name, slot, slots, t0, t1, t2, t3) \
-  Instance{#name, slot, slots, {t0, t1, t2, t3}},
+#define TETRAD_SM90_INSTANCE(name, strips, slot, slots, t0, t1, t2, t3) \
+  Instance{#name, strips, slot, slots, {t0, t1, t2, t3}},
 inline constexpr Instance kInstances[] = {TETRAD_SM90_INSTANCES(TETRAD_SM90_INSTANCE)};
 #undef TETRAD_SM90_INSTANCE
+
+// The entry points are tetrad_sm90_fp16_NAME and tetrad_sm90_bf16_NAME (NVFP4
+// activations are expanded to FP16 first); image unit "gemm_fp16" or "gemm_bf16";
+// grid: CTAs that `tiles` has lists for.
 
 }  // namespace tetrad::sm90
