@@ -25,16 +25,16 @@ inline constexpr int32_t kMaxWidths = 4;  // widths that one instance of the ker
 // A tile: 128 columns of C from `column`, `rows` rows. Ends of groups are cut by
 // `rows` and `columns`; a tile with width -1 ends a CTA's list.
 struct TileEntry {
-  uint32_t block = 0;      // first block of the strip in the packed weights
-  int32_t token = 0;       // row of the first token in the tensor map
-  int32_t rows = 0;        // of C, at most the width
-  int32_t columns = 0;     // of C that exist from this strip on; may exceed 128
-  int32_t steps = 0;       // of 64 k
-  int32_t group = 0;       // of alpha
-  int32_t scale_row = 0;   // of row_scale
-  int32_t width = -1;      // which of the instance's widths
-  int64_t c = 0;           // byte of element (first row, first column)
-  int64_t c_stride = 0;    // elements
+  uint32_t block = 0;     // first block of the strip in the packed weights
+  int32_t token = 0;      // row of the first token in the tensor map
+  int32_t rows = 0;       // of C, at most the width
+  int32_t columns = 0;    // of C that exist from this strip on; may exceed 128
+  int32_t steps = 0;      // of 64 k
+  int32_t group = 0;      // of alpha
+  int32_t scale_row = 0;  // of row_scale
+  int32_t width = -1;     // which of the instance's widths
+  int64_t c = 0;          // byte of element (first row, first column)
+  int64_t c_stride = 0;   // elements
 };
 static_assert(sizeof(TileEntry) == 48 && std::is_trivially_copyable_v<TileEntry>);
 
@@ -79,12 +79,12 @@ constexpr int32_t SharedBytes(const Instance& instance) {
 
 // X(name, strips, slot bytes, slots, widths...). The sum of widths / 2 + 32 over an
 // instance is bounded: above about 316 the compiler serialises wgmma (C7512).
-#define TETRAD_SM90_INSTANCES(X)            \
-  X(mixed, 1, 43008, 5, 64, 80, 96, 128)    \
-  X(wide, 1, 52224, 4, 48, 80, 168, 0)      \
-  X(even, 1, 37888, 6, 96, 104, 112, 0)     \
-  X(prefill, 1, 37888, 6, 128, 256, 0, 0)   \
-  X(skewed, 1, 45056, 5, 24, 64, 128, 0)    \
+#define TETRAD_SM90_INSTANCES(X)          \
+  X(mixed, 1, 43008, 5, 64, 80, 96, 128)  \
+  X(wide, 1, 52224, 4, 48, 80, 168, 0)    \
+  X(even, 1, 37888, 6, 96, 104, 112, 0)   \
+  X(prefill, 1, 37888, 6, 128, 256, 0, 0) \
+  X(skewed, 1, 45056, 5, 24, 64, 128, 0)  \
   X(decode, 2, 43008, 5, 8, 0, 0, 0)
 
 #define TETRAD_SM90_INSTANCE(name, strips, slot, slots, t0, t1, t2, t3) \

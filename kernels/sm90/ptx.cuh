@@ -62,9 +62,6 @@ __device__ inline void CopyBox(uint32_t to, const CUtensorMap* map, int32_t x, i
       "l"(map), "r"(x), "r"(y), "r"(barrier)
       : "memory");
 }
-__device__ inline void PrefetchMap(const CUtensorMap* map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
 
 // "setmaxnreg"
 template <int kRegisters>
@@ -77,9 +74,7 @@ __device__ inline void TakeRegisters() {
 }
 
 // "griddepcontrol": the kernel launched before this one, and the one after it.
-__device__ inline void WaitForPriorGrid() {
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-}
+__device__ inline void WaitForPriorGrid() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 __device__ inline void LetNextGridStart() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
@@ -94,9 +89,7 @@ __device__ inline uint4 LoadShared16(uint32_t address) {
 }
 __device__ inline uint2 LoadShared8(uint32_t address) {
   uint2 value;
-  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
-               : "=r"(value.x), "=r"(value.y)
-               : "r"(address));
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "r"(address));
   return value;
 }
 
@@ -107,29 +100,22 @@ __device__ inline uint32_t TransposeMatrix(uint32_t fragment) {
   return result;
 }
 
-// "mul": subnormals are kept in both formats.
-__device__ inline uint32_t MultiplyFp16x2(uint32_t x, uint32_t y) {
-  uint32_t result;
-  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(result) : "r"(x), "r"(y));
-  return result;
-}
+// "mul": subnormals are kept.
 __device__ inline uint32_t MultiplyBf16x2(uint32_t x, uint32_t y) {
   uint32_t result;
   asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(x), "r"(y));
   return result;
 }
 
-// "elect.sync": one lane of a converged warp.
-__device__ inline bool ElectLane() {
-  uint32_t elected;
-  asm volatile(
-      "{\n"
-      ".reg .pred p;\n"
-      "elect.sync _|p, 0xFFFFFFFF;\n"
-      "selp.u32 %0, 1, 0, p;\n"
-      "}"
-      : "=r"(elected));
-  return elected != 0;
+// "cvt": two numbers, `low` to the lower half.
+__device__ inline uint32_t ConvertPair(bool bf16, float low, float high) {
+  uint32_t pair;
+  if (bf16) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  }
+  return pair;
 }
 
 }  // namespace tetrad::sm90

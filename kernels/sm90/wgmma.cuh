@@ -111,7 +111,7 @@ struct Bf16Format {};
         "wgmma.mma_async.sync.aligned.m64n" #t "k16.f32." type "." type " {"                    \
         TETRAD_NAMES_##fours "}, {" a0 ", " a1 ", " a2 ", " a3 "}, " b ", 1, 1, 1, 0;"          \
         : TETRAD_ACC_##fours                                                                    \
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(WholeDescriptor(desc)));                               \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(WholeDescriptor(desc)));   \
   }
 #define TETRAD_WGMMA(t, fours, a0, a1, a2, a3, b)                         \
   TETRAD_WGMMA_OF(Fp16Format, "f16", t, fours, a0, a1, a2, a3, b)         \
