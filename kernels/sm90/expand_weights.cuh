@@ -87,10 +87,10 @@ __device__ inline void ExpandWord(Bf16Format, uint32_t word, uint32_t fp16_scale
   // times its value. 2^224 is beyond BF16: two steps of 2^112.
   constexpr uint32_t kTwoTo112 = (127 + 112) << 7 | (127 + 112) << 23;
   const uint32_t scales = MultiplyBf16x2(MultiplyBf16x2(fp16_scales >> 3, kTwoTo112), kTwoTo112);
-  const uint32_t low = __byte_perm(scales, 0, 0x1010);
-  const uint32_t high = __byte_perm(scales, 0, 0x3232);
   const uint32_t x6 = word << 6, x9 = word << 9;
   const uint32_t y = word ^ (word >> 3), z = word ^ (word << 2);
+  const uint32_t low = __byte_perm(scales, 0, 0x1010);
+  const uint32_t high = __byte_perm(scales, 0, 0x3232);
   fragment[0] = MultiplyBf16x2(pair(x6, word << 3), low);
   fragment[2] = MultiplyBf16x2(pair(x9, x6), low);
   fragment[4] = MultiplyBf16x2(pair(y, y >> 3), high);

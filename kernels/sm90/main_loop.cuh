@@ -103,7 +103,7 @@ __device__ __forceinline__ void MultiplyTile(const Shared<I>& shared, RingPositi
     RawWeights raw = LoadRaw(slot + kWeights + in_slot * kBlockBytes, place);
     MultiplyGroup<Format, kWidth>(raw, slot + in_slot * kTokens, fragment[0], acc);
     WgmmaWait<0>();
-    if (Uniformly(step + 1 == rest || in_slot + 1 == kPerSlot)) {
+    if (Uniformly(step + 1 == rest || (step + 1) % kPerSlot == 0)) {
       if (elected) Arrive(shared.Empty(at.slot));
       at.Advance();
     }

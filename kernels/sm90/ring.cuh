@@ -56,8 +56,15 @@ struct InstanceAt {
   static constexpr int kSlots = kInstance.slots;
   static constexpr int kThreads = Threads(kInstance);
 
-  static constexpr int Width(int i) { return kInstance.widths[i]; }
-  static constexpr int Steps(int width) { return StepsPerSlot(kInstance, width); }
+  // Of a local copy: device code cannot fold what it reads through a reference.
+  static constexpr int Width(int i) {
+    constexpr Instance kCopy = kInstances[kIndex];
+    return kCopy.widths[i];
+  }
+  static constexpr int Steps(int width) {
+    constexpr Instance kCopy = kInstances[kIndex];
+    return StepsPerSlot(kCopy, width);
+  }
   static consteval int CountWidths() {
     int count = 0;
     while (count < kMaxWidths && Width(count) != 0) ++count;
