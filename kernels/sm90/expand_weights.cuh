@@ -40,8 +40,8 @@ __device__ inline RawWeights LoadRaw(uint32_t block, const LanePlace& place) {
   return {LoadShared16(block + place.codes), LoadShared8(block + place.scales)};
 }
 
-// No instruction that makes or uses these moves across. Without, the compiler spreads
-// expansion over the wgmma of the step before and waits for them in the middle of it.
+// No instruction that makes or uses these moves across: weights are not expanded before
+// the wait above them, fragments are complete before the first wgmma.
 __device__ inline void Pin(RawWeights& raw) {
   asm volatile(""
                : "+r"(raw.codes.x), "+r"(raw.codes.y), "+r"(raw.codes.z), "+r"(raw.codes.w),

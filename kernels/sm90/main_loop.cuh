@@ -5,12 +5,13 @@
 // a step while the wgmma of the step before run. Two sets of fragments, one step (64 k,
 // four wgmma) a group, one group in flight.
 //
-// wgmma keeps its pace only if ptxas can prove two things: that no accumulator or
-// fragment in flight is touched, and that warps do not diverge. Hence every branch of
-// a consumer is a vote (Uniformly()), though all lanes hold the same, and fragments
-// are pinned. Without them ptxas waits after each wgmma (C7513), or makes descriptors in
-// vector registers and moves them over (R2UR, twice for each wgmma). The build takes
-// the first as an error (cmake/compile-cuda.cmake).
+// wgmma keeps its pace only if ptxas can prove two things. That warps do not diverge:
+// hence every branch of a consumer is a vote (Uniformly()), though all lanes hold the
+// same. Without, descriptors are made in vector registers and moved over (R2UR, twice
+// for each wgmma: 93 instead of 88.5 instructions a step), and some forms of this loop
+// were serialised (C7513). And that nothing touches accumulators or fragments in
+// flight: hence the pins. The build takes serialised wgmma as an error
+// (cmake/compile-cuda.cmake).
 #pragma once
 
 #include <cstdint>
@@ -67,7 +68,8 @@ __device__ __forceinline__ void MultiplyTile(const Shared<I>& shared, RingPositi
     while (true) {
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
-        // Made anew of the slot's number: `slot` itself lives in a vector register.
+        // Opaque, so that the address is made anew: an instruction and a half a step less
+        // with widths of 128 and more than to carry it around the loop.
         uint32_t index = at.slot;
         asm volatile("" : "+r"(index));
         MultiplyGroup<Format, kWidth>(raw, shared.Slot(index) + u % kPerSlot * kTokens,

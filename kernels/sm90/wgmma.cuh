@@ -105,13 +105,13 @@ struct Bf16Format {};
 #define TETRAD_ACC_32 TETRAD_ACC_31, "+f"(acc[124]), "+f"(acc[125]), "+f"(acc[126]), "+f"(acc[127])
 #define TETRAD_NAMES_32 TETRAD_NAMES_31 ", %124, %125, %126, %127"
 
-#define TETRAD_WGMMA_OF(Format, type, t, fours, a0, a1, a2, a3, b)                              \
+#define TETRAD_WGMMA_OF(Format, type, t, fours, a0, a1, a2, a3, b)                               \
   __device__ inline void Wgmma(Format, float (&acc)[t / 2], const uint32_t* a, uint32_t desc) {  \
-    asm volatile(                                                                               \
-        "wgmma.mma_async.sync.aligned.m64n" #t "k16.f32." type "." type " {"                    \
-        TETRAD_NAMES_##fours "}, {" a0 ", " a1 ", " a2 ", " a3 "}, " b ", 1, 1, 1, 0;"          \
-        : TETRAD_ACC_##fours                                                                    \
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(WholeDescriptor(desc)));   \
+    asm volatile(                                                                                \
+        "wgmma.mma_async.sync.aligned.m64n" #t "k16.f32." type "." type " {"                     \
+        TETRAD_NAMES_##fours "}, {" a0 ", " a1 ", " a2 ", " a3 "}, " b ", 1, 1, 1, 0;"           \
+        : TETRAD_ACC_##fours                                                                     \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(WholeDescriptor(desc)));               \
   }
 #define TETRAD_WGMMA(t, fours, a0, a1, a2, a3, b)                         \
   TETRAD_WGMMA_OF(Fp16Format, "f16", t, fours, a0, a1, a2, a3, b)         \
