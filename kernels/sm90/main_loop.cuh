@@ -68,8 +68,8 @@ __device__ __forceinline__ void MultiplyTile(const Shared<I>& shared, RingPositi
     while (true) {
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
-        // Opaque, so that the address is made anew: an instruction and a half a step less
-        // with widths of 128 and more than to carry it around the loop.
+        // Opaque, so that the address is made anew and not carried around the loop: for
+        // `prefill` at width 128 an instruction and a half a step less, elsewhere the same.
         uint32_t index = at.slot;
         asm volatile("" : "+r"(index));
         MultiplyGroup<Format, kWidth>(raw, shared.Slot(index) + u % kPerSlot * kTokens,
