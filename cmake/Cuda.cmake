@@ -9,7 +9,8 @@
 #                     one ends the configuration.
 # tetrad_cuda_images(TARGET SOURCES a.cu ...)   compiles each source for every architecture and
 #                     embeds the images in TARGET, with the table that KernelImages() returns. The
-#                     source property TETRAD_CUDA_SPECIFIC names architectures more, e.g. 90a.
+#                     source property TETRAD_CUDA_SPECIFIC names architectures more, e.g. 90a; with
+#                     TETRAD_CUDA_ONLY the ones it names are all, and there is no PTX.
 # tetrad_gpu_test(NAME SOURCES ... [DEPS ...])   a test with label gpu that may skip
 set(TETRAD_CUDA_MINIMUM 12.8)  # the first that compiles for sm_100
 set(TETRAD_CUDA_ARCHITECTURES 80 90 100)
@@ -66,7 +67,13 @@ function(tetrad_cuda_images target)
     if(NOT specific)
       set(specific "")
     endif()
-    foreach(kind IN LISTS TETRAD_CUDA_ARCHITECTURES specific ITEMS ptx)
+    get_source_file_property(only "${source}" TETRAD_CUDA_ONLY)
+    if(only)
+      set(kinds ${only})
+    else()
+      set(kinds ${TETRAD_CUDA_ARCHITECTURES} ${specific} ptx)
+    endif()
+    foreach(kind IN LISTS kinds)
       set(is_specific false)
       if(kind STREQUAL "ptx")
         set(capability ${TETRAD_CUDA_PTX})

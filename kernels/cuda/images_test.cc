@@ -20,6 +20,7 @@
 #include "kernels/cuda/portable.h"
 #include "kernels/cuda/proof.h"
 #include "kernels/cuda/rates.h"
+#include "kernels/sm90/gemm.h"
 
 namespace tetrad::cuda {
 namespace {
@@ -70,6 +71,7 @@ TEST(ChooseImageTest, TakesTheNearestThatLoads) {
 }
 
 const char* const kUnits[] = {"portable", "completion", "proof", "rates"};
+const char* const kHopperUnits[] = {"gemm_fp16", "gemm_bf16"};
 
 TEST(KernelImagesTest, EveryUnitLoadsFrom80On) {
   for (const char* unit : kUnits) {
@@ -81,6 +83,20 @@ TEST(KernelImagesTest, EveryUnitLoadsFrom80On) {
     EXPECT_EQ(ChooseImage(KernelImages(), unit, 100)->form, ImageForm::kCubin);
   }
   EXPECT_TRUE(ChooseImage(KernelImages(), "rates", 90)->specific);
+}
+
+TEST(KernelImagesTest, HopperUnitsAreFor90Alone) {
+  for (const char* unit : kHopperUnits) {
+    const KernelImage* image = ChooseImage(KernelImages(), unit, 90);
+    ASSERT_NE(image, nullptr) << unit;
+    EXPECT_EQ(Describe(image), std::string(unit) + " cubin 90a");
+    for (const KernelImage& other : KernelImages()) {
+      EXPECT_TRUE(other.unit != unit || &other == image) << Describe(&other);
+    }
+    for (const int capability : {80, 86, 87, 89, 100, 103, 110, 120, 121}) {
+      EXPECT_EQ(ChooseImage(KernelImages(), unit, capability), nullptr) << unit << capability;
+    }
+  }
 }
 
 TEST(KernelImagesTest, CubinsAreElfOfTheirArchitectureAndPtxIsTerminatedText) {
@@ -105,7 +121,7 @@ TEST(KernelImagesTest, CubinsAreElfOfTheirArchitectureAndPtxIsTerminatedText) {
 }
 
 TEST(KernelImagesTest, EntriesAreThere) {
-  const std::pair<const char*, const char*> entries[] = {
+  std::vector<std::pair<std::string, std::string>> entries = {
       {"portable", PortableEntry(ActivationType::kNvfp4)},
       {"portable", PortableEntry(ActivationType::kFp16)},
       {"portable", PortableEntry(ActivationType::kBf16)},
@@ -115,6 +131,10 @@ TEST(KernelImagesTest, EntriesAreThere) {
       {"rates", kReadRateEntry},
       {"rates", kMmaRateEntry},
   };
+  for (const sm90::Instance& instance : sm90::kInstances) {
+    entries.emplace_back("gemm_fp16", absl::StrCat("tetrad_sm90_fp16_", instance.name));
+    entries.emplace_back("gemm_bf16", absl::StrCat("tetrad_sm90_bf16_", instance.name));
+  }
   for (const KernelImage& image : KernelImages()) {
     const std::string_view text(reinterpret_cast<const char*>(image.bytes.data()),
                                 image.bytes.size());
@@ -169,7 +189,7 @@ std::map<std::string, Resources> ReadResources() {
 struct Bound {
   const char* unit;
   const char* entry;
-  int registers;  // at most
+  int registers;  // at most; 0: no image but a specific one
   int shared;     // static, exactly
   int specific_registers = 0;
   int specific_shared = 0;
@@ -185,13 +205,25 @@ TEST(ResourcesTest, NoEntrySpillsOrGrows) {
       {"proof", "tetrad_proof_compare", 64, 0},
       {"rates", "tetrad_rate_read", 64, 0, 64, 0},
       {"rates", "tetrad_rate_mma", 96, 0, 168, 49152},
+      {"gemm_fp16", "tetrad_sm90_fp16_mixed", 0, 0, 168, 0},
+      {"gemm_fp16", "tetrad_sm90_fp16_wide", 0, 0, 168, 0},
+      {"gemm_fp16", "tetrad_sm90_fp16_even", 0, 0, 168, 0},
+      {"gemm_fp16", "tetrad_sm90_fp16_prefill", 0, 0, 168, 0},
+      {"gemm_fp16", "tetrad_sm90_fp16_skewed", 0, 0, 168, 0},
+      {"gemm_fp16", "tetrad_sm90_fp16_decode", 0, 0, 96, 0},
+      {"gemm_bf16", "tetrad_sm90_bf16_mixed", 0, 0, 168, 0},
+      {"gemm_bf16", "tetrad_sm90_bf16_wide", 0, 0, 168, 0},
+      {"gemm_bf16", "tetrad_sm90_bf16_even", 0, 0, 168, 0},
+      {"gemm_bf16", "tetrad_sm90_bf16_prefill", 0, 0, 168, 0},
+      {"gemm_bf16", "tetrad_sm90_bf16_skewed", 0, 0, 168, 0},
+      {"gemm_bf16", "tetrad_sm90_bf16_decode", 0, 0, 96, 0},
   };
   const std::map<std::string, Resources> all = ReadResources();
   size_t checked = 0;
   for (const Bound& bound : bounds) {
     for (const char* architecture : {"sm_80", "sm_90", "sm_100", "sm_90a"}) {
       const bool specific = std::string_view(architecture).back() == 'a';
-      if (specific && bound.specific_registers == 0) continue;
+      if ((specific ? bound.specific_registers : bound.registers) == 0) continue;
       const std::string key = std::string(bound.unit) + " " + architecture + " " + bound.entry;
       const auto found = all.find(key);
       ASSERT_NE(found, all.end()) << key;
@@ -208,8 +240,23 @@ TEST(ResourcesTest, NoEntrySpillsOrGrows) {
 }
 
 // Of the CUDA C++ Programming Guide, "Compute Capabilities".
+constexpr int kRegisters = 65536;  // of a multiprocessor, all architectures
+
+// One CTA; its dynamic shared memory is what no report of ptxas knows.
+TEST(ResourcesTest, HopperInstancesFit) {
+  const std::map<std::string, Resources> all = ReadResources();
+  for (const sm90::Instance& instance : sm90::kInstances) {
+    EXPECT_LE(sm90::SharedBytes(instance), 227 * 1024) << instance.name;
+    for (const char* format : {"fp16", "bf16"}) {
+      const auto found = all.find(
+          absl::StrCat("gemm_", format, " sm_90a tetrad_sm90_", format, "_", instance.name));
+      ASSERT_NE(found, all.end()) << format << " " << instance.name;
+      EXPECT_LE(found->second.registers * sm90::Threads(instance), kRegisters) << instance.name;
+    }
+  }
+}
+
 TEST(ResourcesTest, PromisedCtasOfThePortableKernelFit) {
-  constexpr int kRegisters = 65536;      // of a multiprocessor, all architectures
   constexpr int kRegisterGranule = 256;  // a warp
   constexpr int kReserved = 1024;        // shared bytes that the system takes of a CTA
   const std::map<std::string, int> shared_bytes = {

@@ -1,0 +1,125 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Packed weights: the form in which the Hopper kernel keeps NVFP4 weights, made
+// once when they are sealed. Same number of bits, reversible, exact.
+//
+// The matrix [n, k] is cut into blocks of 128 rows x 64 k, padded with zeros;
+// block (i, j) is number i * ceil(k / 64) + j, so a strip of 128 rows is one run
+// of memory. A block holds what one K step of the kernel reads:
+//
+//   byte   0                                    4096                        4608
+//          | codes: slab 0 .. 7, 512 bytes each | scales: slab 0 .. 7, 64 each |
+//
+// A slab is the 16 rows of one warp's wgmma fragment. Its lane l = 4 g + q takes
+// 16 bytes of codes: words 0, 1 are fragment row g, words 2, 3 fragment row g + 8;
+// of each the first word is of wgmma steps 0 and 1 (k 0..31), the second of 2 and
+// 3. The word's eight codes are k = 16 s + {2q, 2q+1, 2q+8, 2q+9} of its two steps
+// s. They are stored so that four shift-and-mask operations give the four register
+// halves of the fragment (UnpackWord): the inverse of a 32 x 32 matrix over GF(2).
+//
+// Fragment row r is row FragmentRow(r) of the slab: so a lane that got its
+// accumulators transposed owns four neighbouring columns of C.
+//
+// Scales: 8 bytes for each g: a word for fragment row g, one for g + 8, of the
+// four blocks of 16 k. Each scale s is UE5M3, the bits 7..14 of the FP16 number
+// s * 2^7, which all legal scales fill without a rest (EncodeScale). Its place in
+// the word lets a mask, and a rotation and a mask, give two pairs of FP16 numbers.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+
+#include "kernels/nvfp4.h"
+
+namespace tetrad::sm90 {
+
+inline constexpr int32_t kBlockRows = 128;
+inline constexpr int32_t kBlockK = 64;
+inline constexpr int32_t kSlabRows = 16;
+inline constexpr int32_t kSlabs = kBlockRows / kSlabRows;
+inline constexpr int32_t kSlabCodeBytes = kSlabRows * kBlockK / 2;
+inline constexpr int32_t kSlabScaleBytes = kSlabRows * kBlockK / kScaleBlock;
+inline constexpr int32_t kBlockCodeBytes = kSlabs * kSlabCodeBytes;
+inline constexpr int32_t kBlockBytes = kBlockCodeBytes + kSlabs * kSlabScaleBytes;
+static_assert(kBlockCodeBytes == 4096 && kBlockBytes == 4608);
+
+constexpr int64_t PackedBlocks(int64_t n, int64_t k) {
+  return CeilDiv(n, kBlockRows) * CeilDiv(k, kBlockK);
+}
+constexpr int64_t PackedBytes(int64_t n, int64_t k) { return PackedBlocks(n, k) * kBlockBytes; }
+
+// Row of the slab that is row `r` of the fragment.
+TETRAD_HOST_DEVICE constexpr int32_t FragmentRow(int32_t r) {
+  return r < 8 ? 4 * (r / 2) + r % 2 : 4 * ((r - 8) / 2) + 2 + r % 2;
+}
+
+// Where the sign and the three bits of magnitude of two codes lie in an FP16 pair
+// that is 2^-14 times their values.
+inline constexpr uint32_t kCodeMask = 0x8E008E00;
+
+struct FragmentPairs {
+  uint32_t pairs[4];  // step 0: k 2q.., k 2q+8..; step 1: the same; low half: even k
+};
+TETRAD_HOST_DEVICE constexpr FragmentPairs UnpackWord(uint32_t word) {
+  return {{(word << 6) & kCodeMask, (word << 9) & kCodeMask, (word ^ (word >> 3)) & kCodeMask,
+           (word ^ (word << 2)) & kCodeMask}};
+}
+
+// The word that UnpackWord() makes `pairs` of (all within kCodeMask). Each bit
+// follows from one of the equations once those before it are known.
+TETRAD_HOST_DEVICE constexpr uint32_t PackWord(const FragmentPairs& pairs) {
+  const auto bit = [&](int pair, int at) { return pairs.pairs[pair] >> at & 1; };
+  uint32_t x[32] = {};
+  for (const int half : {16, 0}) {
+    for (const int at : {9, 10, 11, 15}) {
+      x[half + at - 6] = bit(0, half + at);
+      x[half + at - 9] = bit(1, half + at);
+    }
+    x[half + 7] = x[half + 9] ^ bit(3, half + 9);
+    x[half + 11] = x[half + 9] ^ bit(3, half + 11);
+    x[half + 12] = x[half + 9] ^ bit(2, half + 9);
+    x[half + 14] = x[half + 11] ^ bit(2, half + 11);
+    x[half + 15] = bit(2, half + 15) ^ (half == 0 ? x[18] : 0);
+    x[half + 13] = x[half + 15] ^ bit(3, half + 15);
+    x[half + 10] = x[half + 13] ^ bit(2, half + 10);
+    x[half + 8] = x[half + 10] ^ bit(3, half + 10);
+  }
+  uint32_t word = 0;
+  for (int i = 0; i < 32; ++i) word |= x[i] << i;
+  return word;
+}
+
+// Two codes as the FP16 pair that UnpackWord() gives.
+TETRAD_HOST_DEVICE constexpr uint32_t CodePair(uint32_t low, uint32_t high) {
+  const uint32_t both = low | high << 16;
+  return (both & 0x00080008) << 12 | (both & 0x00070007) << 9;
+}
+
+// UE4M3 (legal: neither negative nor NaN) to UE5M3 of 2^7 times its value.
+TETRAD_HOST_DEVICE constexpr uint8_t EncodeScale(uint8_t scale) {
+  if (scale >= 8) return static_cast<uint8_t>(scale + 120);
+  if (scale >= 4) return static_cast<uint8_t>(15 << 3 | (scale - 4) << 1);
+  if (scale >= 2) return static_cast<uint8_t>(14 << 3 | (scale - 2) << 2);
+  return scale == 1 ? 13 << 3 : 0;
+}
+TETRAD_HOST_DEVICE constexpr uint8_t DecodeScale(uint8_t packed) {
+  if (packed >= 16 << 3) return static_cast<uint8_t>(packed - 120);
+  if (packed >= 15 << 3) return static_cast<uint8_t>(4 + ((packed & 7) >> 1));
+  if (packed >= 14 << 3) return static_cast<uint8_t>(2 + ((packed & 7) >> 2));
+  return packed == 0 ? 0 : 1;
+}
+
+// In bits 7..14 and 23..30 of UnpackScales(w) and of its rotation.
+inline constexpr uint32_t kScaleMask = 0x7F807F80;
+TETRAD_HOST_DEVICE constexpr uint32_t PackScales(uint32_t s0, uint32_t s1, uint32_t s2,
+                                                 uint32_t s3) {
+  const uint32_t rotated = s2 << 7 | s3 << 23;
+  return s0 << 7 | s1 << 23 | rotated >> 8 | rotated << 24;
+}
+TETRAD_HOST_DEVICE constexpr uint32_t FirstScales(uint32_t word) { return word & kScaleMask; }
+TETRAD_HOST_DEVICE constexpr uint32_t SecondScales(uint32_t word) {
+  return (word << 8 | word >> 24) & kScaleMask;
+}
+
+}  // namespace tetrad::sm90
