@@ -58,8 +58,8 @@ class DirectDevice {
   void Fill(CUdeviceptr to, uint8_t value, size_t bytes);
   template <class... Arguments>
   void Launch(CUfunction function, int grid, int threads, int shared_bytes,
-              Arguments... arguments) {
-    void* addresses[] = {&arguments...};
+              const Arguments&... arguments) {
+    void* addresses[] = {const_cast<Arguments*>(&arguments)...};
     LaunchRaw(function, grid, threads, shared_bytes, addresses);
   }
   void Synchronize();

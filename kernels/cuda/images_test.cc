@@ -21,6 +21,7 @@
 #include "kernels/cuda/proof.h"
 #include "kernels/cuda/rates.h"
 #include "kernels/sm90/gemm.h"
+#include "kernels/sm90/pack.h"
 
 namespace tetrad::cuda {
 namespace {
@@ -70,7 +71,7 @@ TEST(ChooseImageTest, TakesTheNearestThatLoads) {
   }
 }
 
-const char* const kUnits[] = {"portable", "completion", "proof", "rates"};
+const char* const kUnits[] = {"portable", "completion", "proof", "rates", "pack"};
 const char* const kHopperUnits[] = {"gemm_fp16", "gemm_bf16"};
 
 TEST(KernelImagesTest, EveryUnitLoadsFrom80On) {
@@ -130,6 +131,8 @@ TEST(KernelImagesTest, EntriesAreThere) {
       {"proof", kProofCompareEntry},
       {"rates", kReadRateEntry},
       {"rates", kMmaRateEntry},
+      {"pack", sm90::kPackEntry},
+      {"pack", sm90::kUnpackEntry},
   };
   for (const sm90::Instance& instance : sm90::kInstances) {
     entries.emplace_back("gemm_fp16", absl::StrCat("tetrad_sm90_fp16_", instance.name));
@@ -203,6 +206,8 @@ TEST(ResourcesTest, NoEntrySpillsOrGrows) {
       {"completion", "tetrad_completion", 32, 0},
       {"proof", "tetrad_proof_fill", 64, 0},
       {"proof", "tetrad_proof_compare", 64, 0},
+      {"pack", "tetrad_sm90_pack", 40, 18496},
+      {"pack", "tetrad_sm90_unpack", 40, 18496},
       {"rates", "tetrad_rate_read", 64, 0, 64, 0},
       {"rates", "tetrad_rate_mma", 96, 0, 168, 49152},
       {"gemm_fp16", "tetrad_sm90_fp16_mixed", 0, 0, 168, 0},

@@ -28,7 +28,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 
 #include "kernels/nvfp4.h"
 
@@ -54,6 +53,11 @@ TETRAD_HOST_DEVICE constexpr int32_t FragmentRow(int32_t r) {
   return r < 8 ? 4 * (r / 2) + r % 2 : 4 * ((r - 8) / 2) + 2 + r % 2;
 }
 
+// The fragment row that row `row` of the slab is.
+TETRAD_HOST_DEVICE constexpr int32_t FragmentRowOf(int32_t row) {
+  return row % 4 / 2 * 8 + row / 4 * 2 + row % 2;
+}
+
 // Where the sign and the three bits of magnitude of two codes lie in an FP16 pair
 // that is 2^-14 times their values.
 inline constexpr uint32_t kCodeMask = 0x8E008E00;
@@ -66,34 +70,31 @@ TETRAD_HOST_DEVICE constexpr FragmentPairs UnpackWord(uint32_t word) {
            (word ^ (word << 2)) & kCodeMask}};
 }
 
-// The word that UnpackWord() makes `pairs` of (all within kCodeMask). Each bit
-// follows from one of the equations once those before it are known.
+// The word that UnpackWord() makes `pairs` of (all within kCodeMask). The first two
+// pairs lie in it as they are. In each half p2 and p3, as UnpackWord() names them,
+// give bits 7, 8 and 10..15, once bits 9 and 15 are known; bit 15 of the lower half
+// has bit 18 mixed in.
 TETRAD_HOST_DEVICE constexpr uint32_t PackWord(const FragmentPairs& pairs) {
-  const auto bit = [&](int pair, int at) { return pairs.pairs[pair] >> at & 1; };
-  uint32_t x[32] = {};
-  for (const int half : {16, 0}) {
-    for (const int at : {9, 10, 11, 15}) {
-      x[half + at - 6] = bit(0, half + at);
-      x[half + at - 9] = bit(1, half + at);
-    }
-    x[half + 7] = x[half + 9] ^ bit(3, half + 9);
-    x[half + 11] = x[half + 9] ^ bit(3, half + 11);
-    x[half + 12] = x[half + 9] ^ bit(2, half + 9);
-    x[half + 14] = x[half + 11] ^ bit(2, half + 11);
-    x[half + 15] = bit(2, half + 15) ^ (half == 0 ? x[18] : 0);
-    x[half + 13] = x[half + 15] ^ bit(3, half + 15);
-    x[half + 10] = x[half + 13] ^ bit(2, half + 10);
-    x[half + 8] = x[half + 10] ^ bit(3, half + 10);
-  }
-  uint32_t word = 0;
-  for (int i = 0; i < 32; ++i) word |= x[i] << i;
-  return word;
+  const auto [p0, p1, p2, p3] = pairs.pairs;
+  const uint32_t plain = p0 >> 6 | p1 >> 9;
+  const uint32_t bits9 = plain >> 9 & 0x00010001;
+  const uint32_t bits15 = (p2 ^ (plain >> 3 & 0x8000)) >> 15 & 0x00010001;
+  constexpr uint32_t kWith9 = 1 << 7 | 1 << 11 | 1 << 12 | 1 << 14;
+  constexpr uint32_t kWith15 = 1 << 8 | 1 << 10 | 1 << 13 | 1 << 15;
+  return plain ^ bits9 * kWith9 ^ bits15 * kWith15 ^ (p2 & 0x04000400) ^ (p2 >> 2 & 0x01000100) ^
+         (p2 << 3 & 0x50005000) ^ (p3 & 0x08000800) ^ (p3 << 3 & 0x40004000) ^
+         (p3 >> 2 & 0x21802180) ^ (p3 >> 5 & 0x04000400) ^ (p3 >> 7 & 0x01000100);
 }
 
 // Two codes as the FP16 pair that UnpackWord() gives.
 TETRAD_HOST_DEVICE constexpr uint32_t CodePair(uint32_t low, uint32_t high) {
   const uint32_t both = low | high << 16;
   return (both & 0x00080008) << 12 | (both & 0x00070007) << 9;
+}
+// The byte of the two codes, the first in its low nibble.
+TETRAD_HOST_DEVICE constexpr uint32_t PairCodes(uint32_t pair) {
+  const uint32_t both = (pair >> 12 & 0x00080008) | (pair >> 9 & 0x00070007);
+  return (both | both >> 12) & 0xFF;
 }
 
 // UE4M3 (legal: neither negative nor NaN) to UE5M3 of 2^7 times its value.

@@ -7,6 +7,7 @@
 #include "kernels/cuda/completion.cu"
 #include "kernels/cuda/portable.cu"
 #include "kernels/cuda/proof.cu"
+#include "kernels/sm90/pack.cu"
 
 namespace tetrad::cuda::emulation {
 namespace {
@@ -36,6 +37,8 @@ constexpr Entry kEntries[] = {
     {kCompletionEntry, CallWith<&tetrad_completion>},
     {kProofFillEntry, CallWith<&tetrad_proof_fill>},
     {kProofCompareEntry, CallWith<&tetrad_proof_compare>},
+    {sm90::kPackEntry, CallWith<&tetrad_sm90_pack>},
+    {sm90::kUnpackEntry, CallWith<&tetrad_sm90_unpack>},
 };
 
 }  // namespace
