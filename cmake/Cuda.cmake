@@ -7,8 +7,8 @@
 # TETRAD_CUDA_LINEINFO   line tables in the images, for profilers; three quarters of their size
 # TETRAD_BUILD_CUDA   whether GPU parts are built; default: if the toolkit is found. ON without
 #                     one ends the configuration.
-# tetrad_cuda_images(TARGET SOURCES a.cu ...)   compiles each source for every architecture and
-#                     embeds the images in TARGET, with the table that KernelImages() returns. The
+# tetrad_cuda_images(TARGET [TABLE f] SOURCES a.cu ...)   compiles each source for every architecture and
+#                     embeds the images in TARGET, with the table that KernelImages(), or f(), returns. The
 #                     source property TETRAD_CUDA_SPECIFIC names architectures more, e.g. 90a; with
 #                     TETRAD_CUDA_ONLY the ones it names are all, and there is no PTX.
 # tetrad_gpu_test(NAME SOURCES ... [DEPS ...])   a test with label gpu that may skip
@@ -56,7 +56,11 @@ function(tetrad_cuda_image source name code format)
 endfunction()
 
 function(tetrad_cuda_images target)
-  cmake_parse_arguments(arg "" "" "SOURCES" ${ARGN})
+  cmake_parse_arguments(arg "" "TABLE" "SOURCES" ${ARGN})
+  set(TETRAD_IMAGE_TABLE KernelImages)
+  if(arg_TABLE)
+    set(TETRAD_IMAGE_TABLE ${arg_TABLE})
+  endif()
   set(images "")
   set(TETRAD_IMAGE_BYTES "")
   set(TETRAD_IMAGE_SYMBOLS "")

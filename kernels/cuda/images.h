@@ -25,6 +25,8 @@ struct KernelImage {
 
 // In the order of the build files; the bytes live as long as the program.
 std::span<const KernelImage> KernelImages();
+// Those of the Hopper GEMM (library tetrad_kernels_sm90), which few programs need yet.
+std::span<const KernelImage> HopperImages();
 
 // The image of `unit` to load on a device of `capability`, the best first: the
 // specific cubin of just this capability; the cubin of the highest capability

@@ -74,6 +74,12 @@ TEST(ChooseImageTest, TakesTheNearestThatLoads) {
 const char* const kUnits[] = {"portable", "completion", "proof", "rates", "pack"};
 const char* const kHopperUnits[] = {"gemm_fp16", "gemm_bf16"};
 
+std::vector<KernelImage> AllImages() {
+  std::vector<KernelImage> all(KernelImages().begin(), KernelImages().end());
+  all.insert(all.end(), HopperImages().begin(), HopperImages().end());
+  return all;
+}
+
 TEST(KernelImagesTest, EveryUnitLoadsFrom80On) {
   for (const char* unit : kUnits) {
     for (const int capability : {80, 86, 87, 89, 90, 100, 103, 110, 120, 121}) {
@@ -88,21 +94,21 @@ TEST(KernelImagesTest, EveryUnitLoadsFrom80On) {
 
 TEST(KernelImagesTest, HopperUnitsAreFor90Alone) {
   for (const char* unit : kHopperUnits) {
-    const KernelImage* image = ChooseImage(KernelImages(), unit, 90);
+    const KernelImage* image = ChooseImage(HopperImages(), unit, 90);
     ASSERT_NE(image, nullptr) << unit;
     EXPECT_EQ(Describe(image), std::string(unit) + " cubin 90a");
-    for (const KernelImage& other : KernelImages()) {
+    for (const KernelImage& other : HopperImages()) {
       EXPECT_TRUE(other.unit != unit || &other == image) << Describe(&other);
     }
     for (const int capability : {80, 86, 87, 89, 100, 103, 110, 120, 121}) {
-      EXPECT_EQ(ChooseImage(KernelImages(), unit, capability), nullptr) << unit << capability;
+      EXPECT_EQ(ChooseImage(HopperImages(), unit, capability), nullptr) << unit << capability;
     }
   }
 }
 
 TEST(KernelImagesTest, CubinsAreElfOfTheirArchitectureAndPtxIsTerminatedText) {
   constexpr int kCudaMachine = 190;  // EM_CUDA
-  for (const KernelImage& image : KernelImages()) {
+  for (const KernelImage& image : AllImages()) {
     const std::string what = Describe(&image);
     if (image.form == ImageForm::kCubin) {
       ASSERT_GT(image.bytes.size(), sizeof(Elf64_Ehdr)) << what;
@@ -138,7 +144,7 @@ TEST(KernelImagesTest, EntriesAreThere) {
     entries.emplace_back("gemm_fp16", absl::StrCat("tetrad_sm90_fp16_", instance.name));
     entries.emplace_back("gemm_bf16", absl::StrCat("tetrad_sm90_bf16_", instance.name));
   }
-  for (const KernelImage& image : KernelImages()) {
+  for (const KernelImage& image : AllImages()) {
     const std::string_view text(reinterpret_cast<const char*>(image.bytes.data()),
                                 image.bytes.size());
     for (const auto& [unit, entry] : entries) {
@@ -163,7 +169,7 @@ std::map<std::string, Resources> ReadResources() {
   const std::regex memory_line("(\\d+) bytes stack frame, (\\d+) bytes spill stores, (\\d+) bytes");
   const std::regex used_line("Used (\\d+) registers");
   const std::regex shared_line("(\\d+) bytes smem");
-  for (const KernelImage& image : KernelImages()) {
+  for (const KernelImage& image : AllImages()) {
     if (image.form != ImageForm::kCubin) continue;
     const std::string architecture =
         "sm_" + std::to_string(image.capability) + (image.specific ? "a" : "");

@@ -75,6 +75,8 @@ __device__ void RunMma(uint32_t* sink, int32_t repeats) {
   for (int i = 0; i < 4; ++i) a[i] = Fp4Pair(threadIdx.x * 4 + i);
   for (int i = 0; i < 2; ++i) b[i] = Fp4Pair(threadIdx.x * 2 + i + 4096);
   float acc[kChains][4] = {};
+  // The compiler would unroll it to ten times its size for 10.0.
+#pragma unroll 1
   for (int32_t i = 0; i < repeats; ++i) {
 #pragma unroll
     for (int round = 0; round < kRounds; ++round) {

@@ -136,7 +136,7 @@ class Sm90GemmGpuTest : public cuda::GpuTest {
                    << device().capability();
     }
     for (const ActivationType type : kActivations) {
-      if (cuda::ChooseImage(cuda::KernelImages(), Unit(type), 90) == nullptr) {
+      if (cuda::ChooseImage(cuda::HopperImages(), Unit(type), 90) == nullptr) {
         GTEST_SKIP() << "this build has no image " << Unit(type);
       }
     }
@@ -172,7 +172,8 @@ class Sm90GemmGpuTest : public cuda::GpuTest {
     const std::string entry = absl::StrCat(
         "tetrad_sm90_", type == ActivationType::kFp16 ? "fp16_" : "bf16_", cut.instance->name);
     const int32_t shared = SharedBytes(*cut.instance);
-    device().Launch(device().Function(Unit(type), entry.c_str(), shared), cut.ctas,
+    const cuda::KernelImage& image = *cuda::ChooseImage(cuda::HopperImages(), Unit(type), 90);
+    device().Launch(device().Function(image, entry.c_str(), shared), cut.ctas,
                     Threads(*cut.instance), shared, arguments);
     on_device.DownloadOutput();
   }
