@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/images.h"
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -20,6 +21,7 @@
 #include "kernels/cuda/portable.h"
 #include "kernels/cuda/proof.h"
 #include "kernels/cuda/rates.h"
+#include "kernels/sm90/expand.h"
 #include "kernels/sm90/gemm.h"
 #include "kernels/sm90/pack.h"
 
@@ -71,7 +73,7 @@ TEST(ChooseImageTest, TakesTheNearestThatLoads) {
   }
 }
 
-const char* const kUnits[] = {"portable", "completion", "proof", "rates", "pack"};
+const char* const kUnits[] = {"portable", "completion", "proof", "rates", "expand", "pack"};
 const char* const kHopperUnits[] = {"gemm_fp16", "gemm_bf16"};
 
 std::vector<KernelImage> AllImages() {
@@ -137,6 +139,7 @@ TEST(KernelImagesTest, EntriesAreThere) {
       {"proof", kProofCompareEntry},
       {"rates", kReadRateEntry},
       {"rates", kMmaRateEntry},
+      {"expand", sm90::kExpandEntry},
       {"pack", sm90::kPackEntry},
       {"pack", sm90::kUnpackEntry},
   };
@@ -212,6 +215,7 @@ TEST(ResourcesTest, NoEntrySpillsOrGrows) {
       {"completion", "tetrad_completion", 32, 0},
       {"proof", "tetrad_proof_fill", 64, 0},
       {"proof", "tetrad_proof_compare", 64, 0},
+      {"expand", "tetrad_sm90_expand", 32, 0},
       {"pack", "tetrad_sm90_pack", 40, 18496},
       {"pack", "tetrad_sm90_unpack", 40, 18496},
       {"rates", "tetrad_rate_read", 64, 0, 64, 0},
@@ -265,6 +269,20 @@ TEST(ResourcesTest, HopperInstancesFit) {
       EXPECT_LE(found->second.registers * sm90::Threads(instance), kRegisters) << instance.name;
     }
   }
+}
+
+// By registers; it takes no shared memory.
+TEST(ResourcesTest, ExpansionFitsBesideDecode) {
+  const std::map<std::string, Resources> all = ReadResources();
+  const auto* const decode =
+      std::ranges::find(sm90::kInstances, std::string_view("decode"), &sm90::Instance::name);
+  ASSERT_NE(decode, std::end(sm90::kInstances));
+  const int of_decode = all.at("gemm_fp16 sm_90a tetrad_sm90_fp16_decode").registers;
+  const int of_expand = all.at("expand sm_90 tetrad_sm90_expand").registers;
+  constexpr int kGranule = 8;  // registers of a thread
+  EXPECT_LE(of_decode * sm90::Threads(*decode) +
+                (of_expand + kGranule - 1) / kGranule * kGranule * sm90::kExpandThreads,
+            kRegisters);
 }
 
 TEST(ResourcesTest, PromisedCtasOfThePortableKernelFit) {

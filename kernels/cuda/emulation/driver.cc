@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include <sys/mman.h>
+
 #include "kernels/cuda/emulation/cta.h"
 #include "kernels/cuda/emulation/kernels.h"
 
@@ -44,11 +46,16 @@ void AddMemory(CudaDriver& driver) {
   };
   driver.MemAddressReserve = [](CUdeviceptr* address, size_t bytes, size_t, CUdeviceptr,
                                 unsigned long long) {
-    *address = reinterpret_cast<CUdeviceptr>(std::aligned_alloc(kPage, bytes));
-    return CUDA_SUCCESS;
+    // Ends in a page that nobody may touch.
+    void* const memory = mmap(nullptr, bytes + kPage, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+    *address = reinterpret_cast<CUdeviceptr>(memory);
+    return mprotect(Pointer(*address + bytes), kPage, PROT_NONE) == 0 ? CUDA_SUCCESS
+                                                                      : CUDA_ERROR_UNKNOWN;
   };
-  driver.MemAddressFree = [](CUdeviceptr address, size_t) {
-    std::free(Pointer(address));
+  driver.MemAddressFree = [](CUdeviceptr address, size_t bytes) {
+    munmap(Pointer(address), bytes + kPage);
     return CUDA_SUCCESS;
   };
   driver.MemCreate = [](CUmemGenericAllocationHandle* handle, size_t, const CUmemAllocationProp*,
