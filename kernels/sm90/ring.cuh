@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The ring of slots through which the producer hands weights and tokens to the
-// consumers: an instance of gemm.h as a compile-time type, where everything lies in
+// consumers: an instance as a compile-time type, where everything lies in
 // shared memory, and a position in the ring. It runs on across tiles of all widths.
 //
 // Shared memory, from the first multiple of 1024 on:
@@ -29,7 +29,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "kernels/sm90/gemm.h"
+#include "kernels/sm90/instances.h"
 #include "kernels/sm90/packed_weights.h"
 #include "kernels/sm90/ptx.cuh"
 
