@@ -7,9 +7,10 @@
 // A small request has a dozen parts that would each come from the heap on one
 // thread and go back on another. Here they lie in an arena over one block, and
 // the RPC library asks for the pair before it reads the request and gives it
-// back when the call is over. What does not fit the block, and the text of every
-// large field, comes from the heap and goes back there with the call: of one
-// that is over, nothing but the block is kept, and of those at most `kept`.
+// back when the call is over. What does not fit the block, text of more than a few
+// bytes, and what another thread than the reader adds come from the heap and go back
+// there with the call: of one that is over, nothing but the block is kept, and of
+// those at most `kept`.
 //
 // Thread-safe. Outlives the calls, so the RPC server.
 #pragma once
@@ -27,8 +28,7 @@ namespace tetrad {
 class ExecuteMessages final
     : public grpc::MessageAllocator<v1::ExecuteRequest, v1::ExecuteResponse> {
  public:
-  // Room for both messages of a request with its operands in blocks, names of
-  // the greatest length included.
+  // Room for both messages of a request with its operands in blocks.
   static constexpr size_t kBlockBytes = 4 << 10;
 
   // As many as calls are likely to be under way.

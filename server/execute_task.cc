@@ -59,7 +59,8 @@ void ExecuteTask::Start(const v1::ExecuteRequest& request, absl::Time deadline,
 
 // Neither a thread that answers others nor one of the RPC library builds a plan.
 void ExecuteTask::SubmitSmall() {
-  service_.engine.MustBuild(client_, request_->plan()) ? SubmitLater() : Submit();
+  if (service_.engine.MustBuild(client_, request_->plan())) return SubmitLater();
+  Submit();
 }
 
 void ExecuteTask::SubmitLater() {

@@ -14,12 +14,13 @@
 
 #include <cuda.h>
 
-#include "kernels/cuda/launch.h"
 #include "kernels/problem.h"
 #include "kernels/sm90/instances.h"
 
 namespace tetrad::sm90 {
 
+// `tiles`, `weights` and the maps are read before the grid before this one has ended,
+// so that grid must not write them; tokens, alpha, row_scale and C are not touched before.
 struct GemmArguments {
   // Of the same tokens, boxes of 64 k x width rows, 128-byte swizzle.
   CUtensorMap tokens[kMaxWidths];
@@ -28,7 +29,6 @@ struct GemmArguments {
   const float* alpha = nullptr;
   const float* row_scale = nullptr;
   const TileEntry* tiles = nullptr;  // list i begins at i * tiles_per_cta
-  cuda::LaunchState* state = nullptr;
   int32_t tiles_per_cta = 0;
   ProblemTypes types;
 };

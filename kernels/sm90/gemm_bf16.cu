@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Tetrad Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The Hopper grouped GEMM of BF16 tokens: one
-// entry point for each instance of gemm.h.
+// The Hopper grouped GEMM of BF16 tokens: an entry point for each instance of
+// instances.h.
 #include "kernels/sm90/gemm.cuh"
 
 namespace tetrad::sm90 {

@@ -166,7 +166,6 @@ class Sm90GemmGpuTest : public cuda::GpuTest {
     arguments.row_scale = at.row_scale;
     arguments.tiles = reinterpret_cast<const TileEntry*>(Upload(std::span(lists.entries)));
     arguments.tiles_per_cta = lists.tiles_per_cta;
-    arguments.state = on_device.state();
     arguments.types = operands.types();
     const ActivationType type = operands.types().a_type;
     const std::string entry = absl::StrCat(

@@ -6,12 +6,11 @@
 // four wgmma) a group, one group in flight.
 //
 // wgmma keeps its pace only if ptxas can prove two things. That warps do not diverge:
-// hence every branch of a consumer is a vote (Uniformly()), though all lanes hold the
-// same. Without, descriptors are made in vector registers and moved over (R2UR, twice
-// for each wgmma: 93 instead of 88.5 instructions a step), and some forms of this loop
-// were serialised (C7513). And that nothing touches accumulators or fragments in
-// flight: hence the pins. The build takes serialised wgmma as an error
-// (cmake/compile-cuda.cmake).
+// hence every branch here and around is a vote (Uniformly()), though all lanes hold the
+// same (the epilogue's need not be). Without, descriptors are made in vector registers and moved
+// over (R2UR, twice for each wgmma: 93 instead of 88.5 instructions a step), and some forms of this
+// loop were serialised (C7513). And that nothing touches accumulators or fragments in flight: hence
+// the pins. The build takes serialised wgmma as an error (cmake/compile-cuda.cmake).
 #pragma once
 
 #include <cstdint>
@@ -110,6 +109,9 @@ __device__ __forceinline__ void MultiplyTile(const Shared<I>& shared, RingPositi
       at.Advance();
     }
   }
+  // What uses the sums stays behind the last wait.
+#pragma unroll
+  for (int i = 0; i < kWidth / 2; ++i) asm volatile("" : "+f"(acc[i])::"memory");
 }
 
 }  // namespace tetrad::sm90

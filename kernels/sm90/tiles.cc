@@ -242,7 +242,7 @@ class Cut {
     std::ranges::sort(alike_, std::greater<>());
     Dealer dealer(ctas_);
     for (const auto& [cycles, count] : alike_) dealer.DealAlike(cycles, count);
-    tries -= dealer.dealt();
+    tries -= dealer.dealt() + std::ssize(alike_);
     return dealer.longest();
   }
 
