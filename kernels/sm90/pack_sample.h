@@ -5,6 +5,7 @@
 // what pads a blocked plane.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
