@@ -52,7 +52,8 @@ void ForEachWord(int64_t n, int64_t k, const Codes& codes, const Scales& scales)
 constexpr int64_t kPairBytes[] = {0, 4, 8, 12};
 
 void PackMatrix(const PackArguments& from) {
-  const auto& [groups, n, k, layout, padding] = from.weights;
+  const int64_t n = from.weights.n, k = from.weights.k;
+  const ScaleLayout layout = from.weights.scale_layout;
   const auto store = [&](int64_t offset, uint32_t word) {
     std::memcpy(from.packed + offset, &word, sizeof(word));
   };
@@ -79,7 +80,8 @@ void PackMatrix(const PackArguments& from) {
 }
 
 void UnpackMatrix(const UnpackArguments& to) {
-  const auto& [groups, n, k, layout, padding] = to.weights;
+  const int64_t n = to.weights.n, k = to.weights.k;
+  const ScaleLayout layout = to.weights.scale_layout;
   std::memset(to.scales, 0, static_cast<size_t>(ScalePlaneBytes(layout, n, k)));
   const auto load = [&](int64_t offset) {
     uint32_t word;
