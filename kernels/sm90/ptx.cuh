@@ -9,11 +9,11 @@
 
 #include <cuda.h>
 
+#include "kernels/cuda/ptx.cuh"
+
 namespace tetrad::sm90 {
 
-__device__ inline uint32_t SharedAddress(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
+using cuda::SharedAddress;
 
 // "mbarrier.init", "fence.mbarrier_init"
 __device__ inline void InitBarrier(uint32_t barrier, uint32_t arrivals) {

@@ -43,28 +43,27 @@ struct Cover {
 class CoverSearch {
  public:
   CoverSearch(const Instance& instance, int32_t steps) : instance_(instance) {
-    int32_t densest = 0;
     for (; widths_ < kMaxWidths && instance.widths[widths_] > 0; ++widths_) {
       cycles_[widths_] = TileCycles(instance, instance.widths[widths_], steps);
-      if (CyclesPerRow(widths_) <= CyclesPerRow(densest)) densest = widths_;
     }
-    densest_ = densest;
   }
 
   std::vector<Cover> Find(int32_t rows) {
     found_.clear();
     Cover cover;
-    const int32_t whole = std::max(0, rows - kSearchedRows) / instance_.widths[densest_];
-    Add(cover, densest_, whole);
-    Extend(cover, widths_ - 1, rows - whole * instance_.widths[densest_]);
+    const int32_t widest = widths_ - 1;
+    const int32_t whole = std::max(0, rows - kSearchedRows) / instance_.widths[widest];
+    Add(cover, widest, whole);
+    Extend(cover, widest, rows - whole * instance_.widths[widest]);
     return std::move(found_);
   }
 
   int64_t cycles(int32_t which) const { return cycles_[which]; }
 
  private:
-  double CyclesPerRow(int32_t which) const {
-    return static_cast<double>(cycles_[which]) / instance_.widths[which];
+  // The fewest that a row can take: they fall with the width (TileCycles).
+  double LeastPerRow() const {
+    return static_cast<double>(cycles_[widths_ - 1]) / instance_.widths[widths_ - 1];
   }
   void Add(Cover& cover, int32_t which, int32_t count) const {
     cover.counts[which] += count;
@@ -79,7 +78,7 @@ class CoverSearch {
       if (found_.size() > kCovers) found_.pop_back();
       return;
     }
-    const double least = static_cast<double>(cover.cycles) + rows * CyclesPerRow(densest_);
+    const double least = static_cast<double>(cover.cycles) + rows * LeastPerRow();
     if (found_.size() == kCovers && least >= static_cast<double>(found_.back().cycles)) return;
     const int32_t width = instance_.widths[which];
     const auto most = static_cast<int32_t>(CeilDiv(rows, width));
@@ -92,7 +91,6 @@ class CoverSearch {
 
   const Instance& instance_;
   int32_t widths_ = 0;
-  int32_t densest_ = 0;  // the width with the fewest cycles a row
   int64_t cycles_[kMaxWidths] = {};
   std::vector<Cover> found_;
 };

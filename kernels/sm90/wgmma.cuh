@@ -12,29 +12,21 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/sm90_wgmma.cuh"
+
 namespace tetrad::sm90 {
 
-// "Matrix Descriptor Format": bits 0..13 address / 16, 32..45 bytes from 8 rows to
-// the next / 16, 62..63 the swizzle. The leading offset (16..29) is not used.
-// The upper word is the same for all; this is the lower one.
+using cuda::WgmmaCommit;
+using cuda::WgmmaFence;
+using cuda::WgmmaWait;
+
+// The lower word of cuda::WgmmaDescriptor(), the upper one is the same for all.
 __device__ inline uint32_t OperandDescriptor(uint32_t shared) { return shared >> 4; }
 __device__ inline uint64_t WholeDescriptor(uint32_t lower) {
-  constexpr uint64_t kSwizzle128 = 1;
-  constexpr uint64_t kEightRows = 8 * 128 / 16;
-  return kSwizzle128 << 62 | kEightRows << 32 | lower;
+  return cuda::WgmmaDescriptor(0) >> 32 << 32 | lower;
 }
 // Of 16 k, in the descriptor.
 inline constexpr uint32_t kDescriptorStep = 16 * 2 / 16;
-
-// "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group"
-__device__ inline void WgmmaFence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ inline void WgmmaCommit() {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-template <int kPending>
-__device__ inline void WgmmaWait() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
-}
 
 struct Fp16Format {};
 struct Bf16Format {};
