@@ -13,6 +13,7 @@
 
 namespace tetrad::sm90 {
 
+using cuda::MultiplyBf16x2;
 using cuda::SharedAddress;
 
 // "mbarrier.init", "fence.mbarrier_init"
@@ -97,13 +98,6 @@ __device__ inline uint2 LoadShared8(uint32_t address) {
 __device__ inline uint32_t TransposeMatrix(uint32_t fragment) {
   uint32_t result;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(fragment));
-  return result;
-}
-
-// "mul": subnormals are kept.
-__device__ inline uint32_t MultiplyBf16x2(uint32_t x, uint32_t y) {
-  uint32_t result;
-  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(x), "r"(y));
   return result;
 }
 
