@@ -96,6 +96,9 @@ constexpr uint8_t UnpackCode(const uint8_t* row, int64_t k) {
 enum class ScaleLayout : uint8_t {
   kLinear = 0,   // row-major [rows, k/16], as checkpoints store them
   kBlocked = 1,  // 512-byte tiles of 128 rows x 4 blocks, as tensor cores read them
+  // Sealed weights of a device that packs them: no plane of their own, codes and scales
+  // are blocks of sm90/packed_weights.h.
+  kPacked = 2,
 };
 
 // Byte offset of the scale of row `row`, block `block` (= k/16).
@@ -115,6 +118,7 @@ TETRAD_HOST_DEVICE constexpr int64_t ScaleOffset(ScaleLayout layout, int64_t row
 
 // Bytes of one plane of scales; blocked planes are padded to 128 rows and 4 blocks.
 constexpr int64_t ScalePlaneBytes(ScaleLayout layout, int64_t rows, int64_t k) {
+  if (layout == ScaleLayout::kPacked) return 0;
   return layout == ScaleLayout::kLinear
              ? rows * (k / kScaleBlock)
              : CeilDiv(rows, kScaleTileRows) * CeilDiv(k, 64) * kScaleTileBytes;
