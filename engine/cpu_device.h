@@ -64,6 +64,9 @@ class CpuDevice final : public Device {
   absl::Status Clear(AllocationId id, int64_t offset, int64_t bytes) override {
     return memory_.Clear(id, offset, bytes);
   }
+  absl::Status PackWeights(const WeightsToPack&) override {
+    return absl::FailedPreconditionError("this device does not pack weights");
+  }
   absl::Status MakeReady(const std::shared_ptr<const Plan>&, const BlockRef&,
                          const BlockRef&) override {
     return absl::OkStatus();

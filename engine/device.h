@@ -71,6 +71,15 @@ struct OperandBlocks {
   bool operator==(const OperandBlocks&) const = default;
 };
 
+// Sealed weights on their way into the form that the kernels of a device read
+// (DeviceLimits::packs_weights). Codes and scales are the groups concatenated, as they were
+// written; `packed` gets PackedWeightBytes(groups), group after group.
+struct WeightsToPack {
+  std::span<const GroupDims> groups;
+  ScaleLayout scale_layout = ScaleLayout::kLinear;
+  BlockRef codes, scales, packed;
+};
+
 struct Completion {
   uint64_t ticket = 0;
   absl::StatusCode code =
@@ -134,6 +143,8 @@ class Device {
   virtual absl::Status Fill(AllocationId id, int64_t offset, int64_t bytes, FillSource source) = 0;
   virtual absl::Status Read(AllocationId id, int64_t offset, std::span<std::byte> data) const = 0;
   virtual absl::Status Clear(AllocationId id, int64_t offset, int64_t bytes) = 0;
+  // Synchronous. FAILED_PRECONDITION of a device that does not pack weights.
+  virtual absl::Status PackWeights(const WeightsToPack& weights) = 0;
 
   // Does ahead of time what the first Bind() of a plan does once: its tables, the
   // proof that replays compute what a direct launch does (DATA_LOSS if not).

@@ -68,6 +68,7 @@ class ScriptedDevice final : public Device {
   absl::Status Fill(AllocationId, int64_t, int64_t, FillSource) override { return Unused(); }
   absl::Status Read(AllocationId, int64_t, std::span<std::byte>) const override { return Unused(); }
   absl::Status Clear(AllocationId, int64_t, int64_t) override { return Unused(); }
+  absl::Status PackWeights(const WeightsToPack&) override { return Unused(); }
   absl::StatusOr<BindingId> Bind(std::shared_ptr<const Plan>, const OperandBlocks&) override {
     return Unused();
   }

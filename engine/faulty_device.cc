@@ -14,7 +14,7 @@ namespace tetrad {
 std::string_view Name(Call call) {
   static constexpr std::array<std::string_view, kCalls> kNames = {
       "Allocate", "Free",      "Seal", "Export", "Import", "Write", "Read",
-      "Clear",    "MakeReady", "Bind", "Rebind", "Unbind", "Launch"};
+      "Clear",    "PackWeights", "MakeReady", "Bind", "Rebind", "Unbind", "Launch"};
   return kNames[static_cast<size_t>(call)];
 }
 
@@ -195,6 +195,11 @@ absl::Status FaultyDevice::Read(AllocationId id, int64_t offset, std::span<std::
 absl::Status FaultyDevice::Clear(AllocationId id, int64_t offset, int64_t bytes) {
   TETRAD_RETURN_IF_ERROR(Enter(Call::kClear));
   return device_->Clear(id, offset, bytes);
+}
+
+absl::Status FaultyDevice::PackWeights(const WeightsToPack& weights) {
+  TETRAD_RETURN_IF_ERROR(Enter(Call::kPackWeights));
+  return device_->PackWeights(weights);
 }
 
 absl::StatusOr<BindingId> FaultyDevice::Bind(std::shared_ptr<const Plan> plan,

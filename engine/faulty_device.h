@@ -46,13 +46,14 @@ enum class Call : uint8_t {
   kWrite,  // Fill() too
   kRead,
   kClear,
+  kPackWeights,
   kMakeReady,
   kBind,
   kRebind,
   kUnbind,
   kLaunch,
 };
-inline constexpr size_t kCalls = 13;
+inline constexpr size_t kCalls = 14;
 std::string_view Name(Call call);
 
 class FaultyDevice final : public Device {
@@ -116,6 +117,7 @@ class FaultyDevice final : public Device {
   absl::Status Fill(AllocationId id, int64_t offset, int64_t bytes, FillSource source) override;
   absl::Status Read(AllocationId id, int64_t offset, std::span<std::byte> data) const override;
   absl::Status Clear(AllocationId id, int64_t offset, int64_t bytes) override;
+  absl::Status PackWeights(const WeightsToPack& weights) override;
   absl::Status MakeReady(const std::shared_ptr<const Plan>& plan, const BlockRef& b,
                          const BlockRef& b_scales) override;
   absl::StatusOr<BindingId> Bind(std::shared_ptr<const Plan> plan,

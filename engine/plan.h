@@ -32,6 +32,7 @@ struct DeviceLimits {
   int64_t memory_bytes = 0;
   int32_t lanes = 1;
   int32_t max_in_flight = 64;
+  bool packs_weights = false;  // sealed weights are brought into ScaleLayout::kPacked
   DeviceRates rates;
   std::vector<KernelTraits> kernels;  // first that accepts a signature wins
 };

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "engine/support/status_macros.h"
+#include "kernels/sm90/packed_weights.h"
 
 namespace tetrad {
 namespace {
@@ -27,7 +28,7 @@ absl::Status CheckEnums(const Signature& s) {
   TETRAD_RETURN_IF_ERROR(CheckEnum("activation_type", s.types.a_type, 3));
   TETRAD_RETURN_IF_ERROR(CheckEnum("output_type", s.types.c_type, 3));
   TETRAD_RETURN_IF_ERROR(CheckEnum("activation_scale_layout", s.types.a_scale_layout, 2));
-  TETRAD_RETURN_IF_ERROR(CheckEnum("weights scale_layout", s.types.b_scale_layout, 2));
+  TETRAD_RETURN_IF_ERROR(CheckEnum("weights scale_layout", s.types.b_scale_layout, 3));
   TETRAD_RETURN_IF_ERROR(CheckEnum("output_layout", s.types.c_layout, 2));
   TETRAD_RETURN_IF_ERROR(CheckEnum("epilogue", s.types.epilogue, 1));
   TETRAD_RETURN_IF_ERROR(CheckEnum("group_form", s.form, 2));
@@ -239,7 +240,16 @@ OperandLayout LayOut(const Signature& s, int64_t alignment) {
 
 int64_t WeightCodeBytes(const Signature& s) {
   int64_t bytes = 0;
-  for (const GroupShape& shape : s.groups) bytes += CodeBytes(shape.n, shape.k);
+  const bool packed = s.types.b_scale_layout == ScaleLayout::kPacked;
+  for (const GroupShape& shape : s.groups) {
+    bytes += packed ? sm90::PackedBytes(shape.n, shape.k) : CodeBytes(shape.n, shape.k);
+  }
+  return bytes;
+}
+
+int64_t PackedWeightBytes(std::span<const GroupDims> groups) {
+  int64_t bytes = 0;
+  for (const GroupDims& dims : groups) bytes += sm90::PackedBytes(dims.n, dims.k);
   return bytes;
 }
 

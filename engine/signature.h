@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,13 @@
 #include "kernels/problem.h"
 
 namespace tetrad {
+
+// N and K of one group.
+struct GroupDims {
+  int32_t n = 0;
+  int32_t k = 0;
+  bool operator==(const GroupDims&) const = default;
+};
 
 struct Signature {
   ProblemTypes types;
@@ -80,8 +88,9 @@ struct OperandLayout {
 // gaps between groups.
 OperandLayout LayOut(const Signature& signature, int64_t alignment);
 
-// Bytes of the B operands, groups concatenated.
+// Bytes of the B operands, groups concatenated. Packed weights have no scales of their own.
 int64_t WeightCodeBytes(const Signature& signature);
 int64_t WeightScaleBytes(const Signature& signature);
+int64_t PackedWeightBytes(std::span<const GroupDims> groups);
 
 }  // namespace tetrad

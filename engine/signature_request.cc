@@ -16,7 +16,7 @@ absl::StatusOr<Signature> SignatureFor(const SignatureRequest& request,
   const std::vector<GroupDims>& dims = weights.spec().groups;
   Signature signature;
   signature.types = request.types;
-  signature.types.b_scale_layout = weights.spec().scale_layout;
+  signature.types.b_scale_layout = weights.layout();
   signature.form = request.form;
   signature.m_source = request.m_source;
   signature.row_scale = request.row_scale;
@@ -39,7 +39,7 @@ absl::StatusOr<Signature> SignatureFor(const SignatureRequest& request,
 absl::Status CheckWeightsFit(const Signature& signature, const WeightsVersion& weights) {
   const WeightsSpec& spec = weights.spec();
   bool fits = spec.groups.size() == signature.groups.size() &&
-              spec.scale_layout == signature.types.b_scale_layout;
+              weights.layout() == signature.types.b_scale_layout;
   for (size_t g = 0; fits && g < spec.groups.size(); ++g) {
     fits = spec.groups[g] == GroupDims{signature.groups[g].n, signature.groups[g].k};
   }

@@ -131,13 +131,16 @@ absl::Status ValidateWeightsSpec(const WeightsSpec& spec) {
   return CheckFactors("input_scale", spec.input_scale, spec.groups.size());
 }
 
-WeightsVersion::WeightsVersion(Pool& pool, WeightsSpec spec, int64_t version, Allocation memory)
+WeightsVersion::WeightsVersion(Pool& pool, WeightsSpec spec, int64_t version, ScaleLayout layout,
+                               Allocation memory)
     : pool_(pool),
       spec_(std::move(spec)),
       version_(version),
+      layout_(layout),
       memory_(memory),
-      code_bytes_(TotalCodeBytes(spec_)),
-      scale_bytes_(TotalScaleBytes(spec_)),
+      code_bytes_(layout == ScaleLayout::kPacked ? PackedWeightBytes(spec_.groups)
+                                                 : TotalCodeBytes(spec_)),
+      scale_bytes_(layout == ScaleLayout::kPacked ? 0 : TotalScaleBytes(spec_)),
       scales_offset_(RoundUp(code_bytes_, kOperandSpacing)) {}
 
 WeightsVersion::~WeightsVersion() {
@@ -207,9 +210,14 @@ absl::StatusOr<int64_t> WeightsRegistry::DoBegin(WeightsSpec spec) {
   };
   const int64_t bytes = RoundUp(TotalCodeBytes(spec), kOperandSpacing) + TotalScaleBytes(spec);
   const std::string name = spec.name;
+  int64_t version;
+  {
+    std::lock_guard lock(mutex_);
+    version = ++last_version_;
+  }
+  const ScaleLayout layout = spec.scale_layout;
   TETRAD_ASSIGN_OR_RETURN(const std::shared_ptr<WeightsVersion> weights,
-                          Make(std::move(spec), bytes));
-  const int64_t version = weights->version();
+                          Make(std::move(spec), version, layout, bytes));
   // Made here, so that under the lock nothing can fail half done.
   std::map<int64_t, std::shared_ptr<Pending>> pending;
   pending.emplace(version, std::make_shared<Pending>(weights));
@@ -223,17 +231,28 @@ absl::StatusOr<int64_t> WeightsRegistry::DoBegin(WeightsSpec spec) {
 }
 
 absl::StatusOr<std::shared_ptr<WeightsVersion>> WeightsRegistry::Make(WeightsSpec spec,
+                                                                      int64_t version,
+                                                                      ScaleLayout layout,
                                                                       int64_t bytes) {
   TETRAD_ASSIGN_OR_RETURN(const Allocation memory, pool_.AllocateWhole(bytes));
   absl::Cleanup free = [&] { pool_.FreeWhole(memory.id); };
-  int64_t version;
-  {
-    std::lock_guard lock(mutex_);
-    version = ++last_version_;
-  }
-  auto weights = std::make_unique<WeightsVersion>(pool_, std::move(spec), version, memory);
+  auto weights = std::make_unique<WeightsVersion>(pool_, std::move(spec), version, layout, memory);
   std::move(free).Cancel();
   return reclaimer_.Own(std::move(weights));
+}
+
+absl::StatusOr<std::shared_ptr<WeightsVersion>> WeightsRegistry::Pack(
+    const WeightsVersion& written) {
+  const WeightsSpec& spec = written.spec();
+  TETRAD_ASSIGN_OR_RETURN(
+      std::shared_ptr<WeightsVersion> packed,
+      Make(spec, written.version(), ScaleLayout::kPacked, PackedWeightBytes(spec.groups)));
+  TETRAD_RETURN_IF_ERROR(device_.PackWeights({.groups = spec.groups,
+                                              .scale_layout = spec.scale_layout,
+                                              .codes = written.codes(),
+                                              .scales = written.scales(),
+                                              .packed = packed->codes()}));
+  return packed;
 }
 
 absl::StatusOr<std::shared_ptr<WeightsRegistry::Pending>> WeightsRegistry::FindPending(
@@ -337,15 +356,20 @@ absl::StatusOr<WeightsInfo> WeightsRegistry::DoSeal(std::string_view name, int64
   }
   // Takes long for gigabytes, so not under the registry's lock. Nothing is lost
   // if publishing then fails: every byte is there, and to seal again is no error.
-  TETRAD_RETURN_IF_ERROR(device_.Seal(weights->codes().allocation));
-  WeightsInfo info{weights->spec(), version, true, weights->bytes()};  // no memory after publishing
-  TETRAD_ASSIGN_OR_RETURN(const bool replaced, Publish(*pending));
+  std::shared_ptr<WeightsVersion> sealed = weights;
+  if (device_.limits().packs_weights) {
+    TETRAD_ASSIGN_OR_RETURN(sealed, Pack(*weights));
+  }
+  TETRAD_RETURN_IF_ERROR(device_.Seal(sealed->codes().allocation));
+  WeightsInfo info{sealed->spec(), version, true, sealed->bytes()};  // no memory after publishing
+  TETRAD_ASSIGN_OR_RETURN(const bool replaced, Publish(*pending, std::move(sealed)));
   lock.unlock();
   if (replaced) on_retired_();
   return info;
 }
 
-absl::StatusOr<bool> WeightsRegistry::Publish(Pending& pending) {
+absl::StatusOr<bool> WeightsRegistry::Publish(Pending& pending,
+                                              std::shared_ptr<WeightsVersion> sealed) {
   const std::shared_ptr<WeightsVersion>& weights = pending.version;
   std::shared_ptr<const WeightsVersion> replaced;  // freed after the lock is gone
   std::lock_guard lock(mutex_);
@@ -365,7 +389,7 @@ absl::StatusOr<bool> WeightsRegistry::Publish(Pending& pending) {
   }
   pending.closed = true;
   entry.pending.erase(weights->version());
-  replaced = std::exchange(entry.sealed, weights);
+  replaced = std::exchange(entry.sealed, std::move(sealed));
   if (replaced == nullptr) return false;
   replaced->retired_.store(true, std::memory_order_release);
   --versions_held_;

@@ -5,7 +5,8 @@
 //
 // Begin() reserves a version and device memory; Write() and Fill() bring its
 // bytes in any order, several threads at a time, refuse illegal scales and clear
-// scale padding; Seal() checks that every byte arrived exactly once, makes the memory read-only and
+// scale padding; Seal() checks that every byte arrived exactly once, packs them if the device's
+// kernels read them packed (into memory of its own: while it runs, both are held), makes the memory read-only and
 // then makes the version the one its name resolves to, atomically. The version it replaces stays
 // alive for the launches that hold it and is forgotten. A replacement must have the shapes and
 // scale layout of what it replaces.
@@ -33,12 +34,6 @@
 
 namespace tetrad {
 
-struct GroupDims {
-  int32_t n = 0;
-  int32_t k = 0;
-  bool operator==(const GroupDims&) const = default;
-};
-
 struct WeightsSpec {
   std::string name;  // [A-Za-z0-9._/-]{1,128}
   std::vector<GroupDims> groups;
@@ -59,16 +54,20 @@ struct WeightsInfo {
   int64_t bytes = 0;  // device memory held
 };
 
-// One version in device memory. Codes and scales are the groups concatenated.
+// One version in device memory. Codes and scales are the groups concatenated; packed, the
+// codes hold both.
 class WeightsVersion : public Reclaimable {
  public:
-  WeightsVersion(Pool& pool, WeightsSpec spec, int64_t version, Allocation memory);
+  WeightsVersion(Pool& pool, WeightsSpec spec, int64_t version, ScaleLayout layout,
+                 Allocation memory);
   ~WeightsVersion();
   WeightsVersion(const WeightsVersion&) = delete;
 
   const WeightsSpec& spec() const { return spec_; }
   int64_t version() const { return version_; }
   std::string reference() const;  // name@version
+  // That of spec(), or kPacked.
+  ScaleLayout layout() const { return layout_; }
   BlockRef codes() const;
   BlockRef scales() const;
   int64_t bytes() const { return memory_.bytes; }
@@ -81,6 +80,7 @@ class WeightsVersion : public Reclaimable {
   Pool& pool_;
   const WeightsSpec spec_;
   const int64_t version_;
+  const ScaleLayout layout_;
   const Allocation memory_;
   const int64_t code_bytes_;
   const int64_t scale_bytes_;
@@ -146,12 +146,15 @@ class WeightsRegistry {
                     FillSource source);
   absl::StatusOr<WeightsInfo> DoSeal(std::string_view name, int64_t version);
   // A version with memory of its own, that no name leads to yet.
-  absl::StatusOr<std::shared_ptr<WeightsVersion>> Make(WeightsSpec spec, int64_t bytes);
+  absl::StatusOr<std::shared_ptr<WeightsVersion>> Make(WeightsSpec spec, int64_t version,
+                                                       ScaleLayout layout, int64_t bytes);
+  // The same weights as the device's kernels read them.
+  absl::StatusOr<std::shared_ptr<WeightsVersion>> Pack(const WeightsVersion& written);
   absl::StatusOr<std::shared_ptr<Pending>> FindPending(std::string_view name,
                                                        int64_t version) const;
-  // Makes the version the sealed one of its name; true if it replaced another.
-  // Needs pending.mutex.
-  absl::StatusOr<bool> Publish(Pending& pending);
+  // Makes `sealed`, which is the pending version, the sealed one of its name; true if it
+  // replaced another. Needs pending.mutex.
+  absl::StatusOr<bool> Publish(Pending& pending, std::shared_ptr<WeightsVersion> sealed);
 
   Device& device_;
   Pool& pool_;

@@ -45,6 +45,7 @@ class CudaDevice final : public Device {
     int64_t plan_bytes = 4ll << 30;     // of plans' tables and the scratch of proofs
     int32_t copy_slots = 16;            // copies under way at a time; 8 MiB of host memory each
     bool measure_rates = true;          // takes a fraction of a second
+    bool portable_only = false;         // no kernel that is of one architecture
   };
   static absl::StatusOr<std::unique_ptr<CudaDevice>> Create(const CudaDriver& driver,
                                                             const Options& options,
@@ -72,6 +73,7 @@ class CudaDevice final : public Device {
   absl::Status Fill(AllocationId id, int64_t offset, int64_t bytes, FillSource source) override;
   absl::Status Read(AllocationId id, int64_t offset, std::span<std::byte> data) const override;
   absl::Status Clear(AllocationId id, int64_t offset, int64_t bytes) override;
+  absl::Status PackWeights(const WeightsToPack& weights) override;
   absl::Status MakeReady(const std::shared_ptr<const Plan>& plan, const BlockRef& b,
                          const BlockRef& b_scales) override;
   absl::StatusOr<BindingId> Bind(std::shared_ptr<const Plan> plan,
@@ -93,9 +95,9 @@ class CudaDevice final : public Device {
   };
   absl::StatusOr<BareLaunch> BeginBareLaunches(BindingId id);
   void EndBareLaunches(BindingId id, uint64_t launches);
-  // Launches the binding's GEMM kernel without its graph and waits until it is
-  // done; no completion is given. While nothing else uses the binding, either.
-  absl::Status LaunchEagerly(BindingId id);
+  // Gives the binding's kernels to a stream, which may be capturing, without their graph; no
+  // completion is given. While nothing else uses the binding, either.
+  absl::Status LaunchOn(CUstream stream, BindingId id);
   const CudaDriver& driver() const;
   // Makes the context current in the calling thread, for direct use of the driver.
   absl::Status Enter() const;

@@ -79,6 +79,9 @@ class SimulatedDevice final : public Device {
   absl::Status Fill(AllocationId id, int64_t offset, int64_t bytes, FillSource source) override;
   absl::Status Read(AllocationId id, int64_t offset, std::span<std::byte> data) const override;
   absl::Status Clear(AllocationId id, int64_t offset, int64_t bytes) override;
+  absl::Status PackWeights(const WeightsToPack&) override {
+    return absl::FailedPreconditionError("this device does not pack weights");
+  }
   absl::Status MakeReady(const std::shared_ptr<const Plan>&, const BlockRef&,
                          const BlockRef&) override {
     return health_;
