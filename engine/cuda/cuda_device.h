@@ -98,6 +98,8 @@ class CudaDevice final : public Device {
   // Gives the binding's kernels to a stream, which may be capturing, without their graph; no
   // completion is given. While nothing else uses the binding, either.
   absl::Status LaunchOn(CUstream stream, BindingId id);
+  // The same on a stream of the device's, and waits until they are done.
+  absl::Status LaunchEagerly(BindingId id);
   const CudaDriver& driver() const;
   // Makes the context current in the calling thread, for direct use of the driver.
   absl::Status Enter() const;

@@ -69,6 +69,7 @@ namespace tetrad::cuda {
   X(FuncSetAttribute, cuFuncSetAttribute)                                                   \
   X(OccupancyMaxActiveBlocksPerMultiprocessor, cuOccupancyMaxActiveBlocksPerMultiprocessor) \
   X(LaunchKernel, cuLaunchKernel)                                                           \
+  X(LaunchKernelEx, cuLaunchKernelEx)                                                       \
   X(GraphInstantiate, cuGraphInstantiate)                                                   \
   X(GraphUpload, cuGraphUpload)                                                             \
   X(GraphLaunch, cuGraphLaunch)                                                             \
