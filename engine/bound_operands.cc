@@ -20,10 +20,9 @@ void BoundOperands::Swap(BoundOperands& other) {
   std::swap(pin_count_, other.pin_count_);
 }
 
-template <typename T>
-absl::Status BoundOperands::PinOne(const char* name, const BlockRef& block, int64_t want,
-                                   bool writable, T*& address) {
-  if (want == 0) return absl::OkStatus();
+absl::StatusOr<uint64_t> BoundOperands::PinOne(const char* name, const BlockRef& block,
+                                               int64_t want, bool writable) {
+  if (want == 0) return 0;
   if (block.bytes < want) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": block of ", block.bytes, " bytes, the plan needs ", want));
@@ -39,7 +38,14 @@ absl::Status BoundOperands::PinOne(const char* name, const BlockRef& block, int6
   }
   TETRAD_CHECK(pin_count_ < pins_.size());
   pins_[pin_count_++] = {block.allocation, writable};
-  address = reinterpret_cast<T*>(*pinned);
+  return *pinned;
+}
+
+template <typename T>
+absl::Status BoundOperands::PinAt(const char* name, const BlockRef& block, int64_t want,
+                                  bool writable, T*& address) {
+  TETRAD_ASSIGN_OR_RETURN(const uint64_t pinned, PinOne(name, block, want, writable));
+  address = reinterpret_cast<T*>(pinned);
   return absl::OkStatus();
 }
 
@@ -53,22 +59,22 @@ absl::Status BoundOperands::Pin(const Plan& plan, const OperandBlocks& blocks) {
   stack_.k = signature.groups[0].k;
   stack_.capacity_rows = signature.capacity_rows;
   stack_.c_stride = layout.c_stride;
-  TETRAD_RETURN_IF_ERROR(PinOne("activations", blocks.a, layout.a_bytes, false, stack_.a));
+  TETRAD_RETURN_IF_ERROR(PinAt("activations", blocks.a, layout.a_bytes, false, stack_.a));
   TETRAD_RETURN_IF_ERROR(
-      PinOne("activation_scales", blocks.a_scales, layout.a_scale_bytes, false, stack_.a_scales));
+      PinAt("activation_scales", blocks.a_scales, layout.a_scale_bytes, false, stack_.a_scales));
   TETRAD_RETURN_IF_ERROR(
-      PinOne("weights codes", blocks.b, WeightCodeBytes(signature), false, stack_.b));
-  TETRAD_RETURN_IF_ERROR(PinOne("weights scales", blocks.b_scales, WeightScaleBytes(signature),
-                                false, stack_.b_scales));
+      PinAt("weights codes", blocks.b, WeightCodeBytes(signature), false, stack_.b));
+  TETRAD_RETURN_IF_ERROR(PinAt("weights scales", blocks.b_scales, WeightScaleBytes(signature),
+                               false, stack_.b_scales));
   std::byte* c = nullptr;
-  TETRAD_RETURN_IF_ERROR(PinOne("output", blocks.c, layout.c_bytes, true, c));
+  TETRAD_RETURN_IF_ERROR(PinAt("output", blocks.c, layout.c_bytes, true, c));
   stack_.c = c;
-  TETRAD_RETURN_IF_ERROR(PinOne("alpha", blocks.alpha, groups * 4, false, stack_.alpha));
+  TETRAD_RETURN_IF_ERROR(PinAt("alpha", blocks.alpha, groups * 4, false, stack_.alpha));
   const int64_t row_scale_bytes = signature.row_scale ? layout.rows * 4 : 0;
   TETRAD_RETURN_IF_ERROR(
-      PinOne("row_scale", blocks.row_scale, row_scale_bytes, false, stack_.row_scale));
+      PinAt("row_scale", blocks.row_scale, row_scale_bytes, false, stack_.row_scale));
   TETRAD_RETURN_IF_ERROR(
-      PinOne("m_values", blocks.m_values, layout.m_values * 4, false, stack_.m_values));
+      PinAt("m_values", blocks.m_values, layout.m_values * 4, false, stack_.m_values));
   return absl::OkStatus();
 }
 

@@ -10,7 +10,7 @@
 #include <array>
 #include <cstdint>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "engine/allocation_table.h"
 #include "engine/device.h"
@@ -27,6 +27,9 @@ class BoundOperands {
   // Of an object that was not pinned before. On error what it pinned goes with
   // its destruction.
   absl::Status Pin(const Plan& plan, const OperandBlocks& blocks);
+  // One block on its own, called `name` in errors: its address; 0 if `want` bytes are none.
+  absl::StatusOr<uint64_t> PinOne(const char* name, const BlockRef& block, int64_t want,
+                                  bool writable);
   void Swap(BoundOperands& other);
 
   // Base addresses in the device's memory; null where the plan has no such
@@ -35,8 +38,8 @@ class BoundOperands {
 
  private:
   template <typename T>
-  absl::Status PinOne(const char* name, const BlockRef& block, int64_t want, bool writable,
-                      T*& address);
+  absl::Status PinAt(const char* name, const BlockRef& block, int64_t want, bool writable,
+                     T*& address);
   struct Pinned {
     AllocationId allocation = AllocationId::kNone;
     bool writable = false;

@@ -13,8 +13,8 @@ namespace tetrad {
 
 std::string_view Name(Call call) {
   static constexpr std::array<std::string_view, kCalls> kNames = {
-      "Allocate", "Free",      "Seal", "Export", "Import", "Write", "Read",
-      "Clear",    "PackWeights", "MakeReady", "Bind", "Rebind", "Unbind", "Launch"};
+      "Allocate", "Free",        "Seal",      "Export", "Import", "Write",  "Read",
+      "Clear",    "PackWeights", "MakeReady", "Bind",   "Rebind", "Unbind", "Launch"};
   return kNames[static_cast<size_t>(call)];
 }
 

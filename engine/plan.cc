@@ -35,7 +35,8 @@ int64_t Plan::host_bytes() const {
   return static_cast<int64_t>(sizeof(Plan) + signature.groups.size() * sizeof(GroupShape) +
                               (layout.groups.size() + wire.groups.size()) * sizeof(GroupOffsets) +
                               schedule.tiles.size() * (sizeof(Tile) + sizeof(int32_t)) +
-                              schedule.cta_begin.size() * sizeof(int32_t) + explanation.size());
+                              schedule.cta_begin.size() * sizeof(int32_t) + explanation.size()) +
+         (hopper.has_value() ? hopper->host_bytes() : 0);
 }
 
 absl::StatusOr<Plan> BuildPlan(const Signature& signature, const DeviceLimits& limits) {
@@ -43,8 +44,14 @@ absl::StatusOr<Plan> BuildPlan(const Signature& signature, const DeviceLimits& l
     return absl::FailedPreconditionError(
         absl::StrCat("device ", limits.uuid, " (", limits.capability, ") has no kernels"));
   }
-  // Every kernel of today's devices takes every legal signature.
-  const KernelTraits& kernel = limits.kernels.front();
+  const bool packed = signature.types.b_scale_layout == ScaleLayout::kPacked;
+  const auto found = std::ranges::find(limits.kernels, packed, &KernelTraits::packed_weights);
+  if (found == limits.kernels.end()) {
+    return absl::FailedPreconditionError(absl::StrCat("device ", limits.uuid, " (",
+                                                      limits.capability, ") has no kernel for ",
+                                                      packed ? "" : "un", "packed weights"));
+  }
+  const KernelTraits& kernel = *found;
   TETRAD_RETURN_IF_ERROR(CheckTiles(signature, kernel.tile));
   Plan plan;
   plan.signature = signature;
@@ -55,6 +62,13 @@ absl::StatusOr<Plan> BuildPlan(const Signature& signature, const DeviceLimits& l
   plan.ctas_per_multiprocessor = kernel.ctas_per_multiprocessor;
   const int32_t ctas = limits.ctas * kernel.ctas_per_multiprocessor;
   plan.floor = ComputeFloor(signature, limits.rates);
+  const char* const bound = plan.floor.compute_us >= plan.floor.memory_us ? "arithmetic" : "memory";
+  if (packed) {
+    TETRAD_ASSIGN_OR_RETURN(plan.hopper, LayOutHopper(signature, plan.layout, ctas));
+    plan.explanation = absl::StrCat(kernel.name, ".", Explain(*plan.hopper, signature, ctas),
+                                    "; bound by ", bound);
+    return plan;
+  }
   if (signature.device_m()) {
     plan.explanation =
         absl::StrCat(kernel.name, ": rows are read at launch; tiles of ", kernel.tile.max_rows,
@@ -72,8 +86,7 @@ absl::StatusOr<Plan> BuildPlan(const Signature& signature, const DeviceLimits& l
   std::snprintf(balance, sizeof(balance), "%.2f", plan.schedule.balance());
   plan.explanation = absl::StrCat(
       kernel.name, ": ", plan.schedule.tiles.size(), " tiles of at most ", rows, " x ", columns,
-      " on ", ctas, " CTAs, longest CTA ", balance, " of the ideal; bound by ",
-      plan.floor.compute_us >= plan.floor.memory_us ? "arithmetic" : "memory");
+      " on ", ctas, " CTAs, longest CTA ", balance, " of the ideal; bound by ", bound);
   return plan;
 }
 

@@ -6,22 +6,26 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
 #include "engine/floor.h"
+#include "engine/hopper_schedule.h"
 #include "engine/schedule.h"
 #include "engine/signature.h"
 
 namespace tetrad {
 
-// What one kernel of a device takes and how it tiles.
+// What one kernel of a device takes and how it tiles. Every legal signature with the weights
+// it reads: whether it is used depends on nothing else.
 struct KernelTraits {
   std::string name;  // e.g. "cpu.avx512"
   TileTraits tile;
   int32_t ctas_per_multiprocessor = 1;  // as many lie on each of the device's `ctas` at a time
+  bool packed_weights = false;  // reads them packed, and is laid out by HopperSchedule; else not
 };
 
 struct DeviceLimits {
@@ -44,7 +48,8 @@ struct Plan {
   std::string kernel;
   TileTraits tile;
   int32_t ctas_per_multiprocessor = 1;
-  Schedule schedule;  // empty with device-side M: tiles follow the live counts
+  Schedule schedule;                     // empty with device-side M: tiles follow the live counts
+  std::optional<HopperSchedule> hopper;  // instead of `schedule`, where weights are packed
   Floor floor;
   std::string explanation;
 

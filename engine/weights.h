@@ -6,10 +6,10 @@
 // Begin() reserves a version and device memory; Write() and Fill() bring its
 // bytes in any order, several threads at a time, refuse illegal scales and clear
 // scale padding; Seal() checks that every byte arrived exactly once, packs them if the device's
-// kernels read them packed (into memory of its own: while it runs, both are held), makes the memory read-only and
-// then makes the version the one its name resolves to, atomically. The version it replaces stays
-// alive for the launches that hold it and is forgotten. A replacement must have the shapes and
-// scale layout of what it replaces.
+// kernels read them packed (into memory of its own: while it runs, both are held), makes the memory
+// read-only and then makes the version the one its name resolves to, atomically. The version it
+// replaces stays alive for the launches that hold it and is forgotten. A replacement must have the
+// shapes and scale layout of what it replaces.
 //
 // Thread-safe. A WeightsVersion handed out stays valid while it is held; its
 // memory returns to the device some time after its last holder let go.

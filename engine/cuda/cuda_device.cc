@@ -24,6 +24,7 @@
 #include "engine/cuda/ranges.h"
 #include "engine/cuda/replay_proof.h"
 #include "engine/cuda/transfers.h"
+#include "engine/cuda/weights_packer.h"
 #include "kernels/cuda/portable.h"
 
 namespace tetrad::cuda {
@@ -41,21 +42,8 @@ struct Binding {
   std::shared_ptr<const PlanOnDevice> on_device;
   BoundOperands operands;
   std::unique_ptr<LaunchGraph> graph;
+  OwnBlock scratch;  // of its launches, one at a time
 };
-
-// Of a launch of the plan on these operands; whose launch state it is stays open.
-LaunchArguments ArgumentsOf(const PlanOnDevice& plan, const DeviceMProblem& stack) {
-  LaunchArguments arguments = plan.arguments;
-  arguments.a = stack.a;
-  arguments.a_scales = stack.a_scales;
-  arguments.b = stack.b;
-  arguments.b_scales = stack.b_scales;
-  arguments.c = static_cast<std::byte*>(stack.c);
-  arguments.alpha = stack.alpha;
-  arguments.row_scale = stack.row_scale;
-  arguments.m_values = stack.m_values;
-  return arguments;
-}
 
 std::string UuidText(const CUuuid& uuid) {
   char text[41] = "GPU-";
@@ -132,6 +120,15 @@ KernelTraits PortableTraits(const Kernel& kernel) {
   return traits;
 }
 
+KernelTraits HopperTraits() {
+  KernelTraits traits;
+  traits.name = "cuda.sm90";
+  traits.packed_weights = true;
+  // The coarsest of its tiles that many groups have; the rest is HopperSchedule's.
+  traits.tile = {.max_rows = 128, .max_columns = sm90::kBlockRows};
+  return traits;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<DeviceInfo>> ListDevices(const CudaDriver& driver) {
@@ -153,7 +150,7 @@ class CudaDevice::Impl {
   absl::Status Start(const DeviceInfo& info, std::function<void()> wake);
   absl::Status Bind(Binding& binding, const OperandBlocks& blocks);
   absl::Status Launch(uint32_t lane, BindingId id, uint64_t ticket);
-  absl::Status LaunchEagerly(const Binding& binding);
+  absl::Status LaunchOn(CUstream stream, const Binding& binding);
 
  private:
   friend class CudaDevice;
@@ -174,6 +171,7 @@ class CudaDevice::Impl {
   std::unique_ptr<CudaMemory> memory_;
   std::unique_ptr<OwnMemory> own_memory_;
   std::unique_ptr<KernelLibrary> library_;
+  std::unique_ptr<WeightsPacker> packer_;  // null if weights are not packed
   std::unique_ptr<LaunchGraphs> graphs_;
   std::unique_ptr<ReplayProof> proof_;
   std::unique_ptr<PlansOnDevice> plans_;
@@ -219,7 +217,13 @@ absl::Status CudaDevice::Impl::Start(const DeviceInfo& info, std::function<void(
   TETRAD_ASSIGN_OR_RETURN(transfers_, Transfers::Create(*context_, options_.copy_slots));
   memory_ = std::make_unique<CudaMemory>(*context_, *transfers_, limits_.memory_bytes, granule);
   own_memory_ = std::make_unique<OwnMemory>(*context_, *transfers_, options_.plan_bytes, granule);
-  TETRAD_ASSIGN_OR_RETURN(library_, KernelLibrary::Load(*context_, info.capability));
+  TETRAD_ASSIGN_OR_RETURN(library_,
+                          KernelLibrary::Load(*context_, info.capability, options_.portable_only));
+  if (library_->has_hopper()) {
+    limits_.packs_weights = true;
+    limits_.kernels.push_back(HopperTraits());
+    TETRAD_ASSIGN_OR_RETURN(packer_, WeightsPacker::Create(*context_, *library_, limits_.ctas));
+  }
   limits_.kernels.push_back(PortableTraits(library_->gemm(ActivationType::kNvfp4)));
   graphs_ = std::make_unique<LaunchGraphs>(
       *context_, *library_, *own_memory_,
@@ -227,7 +231,7 @@ absl::Status CudaDevice::Impl::Start(const DeviceInfo& info, std::function<void(
                             .limit_bytes = options_.graph_bytes});
   TETRAD_ASSIGN_OR_RETURN(proof_,
                           ReplayProof::Create(*context_, *library_, *own_memory_, *graphs_));
-  plans_ = std::make_unique<PlansOnDevice>(*own_memory_, *proof_, limits_.ctas);
+  plans_ = std::make_unique<PlansOnDevice>(*library_, *own_memory_, *proof_, limits_.ctas);
   if (options_.measure_rates) {
     TETRAD_ASSIGN_OR_RETURN(limits_.rates,
                             MeasureRates(*context_, *library_, *memory_, limits_.ctas));
@@ -273,10 +277,16 @@ absl::Status CudaDevice::Impl::Bind(Binding& binding, const OperandBlocks& block
     TETRAD_ASSIGN_OR_RETURN(binding.on_device, plans_->Get(binding.plan, stack.b, stack.b_scales));
   }
   if (binding.graph == nullptr) {
-    TETRAD_ASSIGN_OR_RETURN(binding.graph, graphs_->Take(binding.plan->signature.types.a_type));
+    TETRAD_ASSIGN_OR_RETURN(binding.graph, graphs_->Take(binding.on_device->kind()));
   }
-  TETRAD_RETURN_IF_ERROR(graphs_->SetArguments(*binding.graph, binding.on_device->grid,
-                                               ArgumentsOf(*binding.on_device, stack)));
+  if (binding.scratch.bytes() == 0) {
+    TETRAD_ASSIGN_OR_RETURN(binding.scratch,
+                            own_memory_->Allocate(binding.on_device->scratch_bytes()));
+  }
+  TETRAD_ASSIGN_OR_RETURN(
+      const GemmLaunch launch,
+      binding.on_device->LaunchOf(context_->driver(), stack, binding.scratch.address()));
+  TETRAD_RETURN_IF_ERROR(graphs_->SetLaunch(*binding.graph, launch));
   binding.operands.Swap(fresh);
   return absl::OkStatus();
 }
@@ -322,13 +332,12 @@ absl::Status CudaDevice::Impl::Launch(uint32_t lane_index, BindingId id, uint64_
   return absl::OkStatus();
 }
 
-absl::Status CudaDevice::Impl::LaunchEagerly(const Binding& binding) {
-  LaunchArguments arguments = ArgumentsOf(*binding.on_device, binding.operands.stack());
-  arguments.state = binding.graph->state;
-  const CUstream stream = lanes_.back()->stream;
-  TETRAD_RETURN_IF_ERROR(LaunchKernel(*context_, library_->gemm(binding.graph->type),
-                                      binding.on_device->grid, stream, arguments));
-  return context_->Synchronize(stream);
+absl::Status CudaDevice::Impl::LaunchOn(CUstream stream, const Binding& binding) {
+  TETRAD_ASSIGN_OR_RETURN(GemmLaunch launch,
+                          binding.on_device->LaunchOf(context_->driver(), binding.operands.stack(),
+                                                      binding.scratch.address()));
+  launch.SetState(binding.graph->state);
+  return cuda::LaunchOn(*context_, stream, launch);
 }
 
 absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(const CudaDriver& driver,
@@ -396,20 +405,36 @@ absl::Status CudaDevice::Clear(AllocationId id, int64_t offset, int64_t bytes) {
   return impl_->memory_->Clear(id, offset, bytes);
 }
 
+absl::Status CudaDevice::PackWeights(const WeightsToPack& weights) {
+  if (impl_->packer_ == nullptr) {
+    return absl::FailedPreconditionError("this device does not pack weights");
+  }
+  int64_t code_bytes = 0, scale_bytes = 0;
+  for (const GroupDims& dims : weights.groups) {
+    code_bytes += CodeBytes(dims.n, dims.k);
+    scale_bytes += ScalePlaneBytes(weights.scale_layout, dims.n, dims.k);
+  }
+  BoundOperands pins(impl_->memory_->table());
+  TETRAD_ASSIGN_OR_RETURN(const uint64_t codes,
+                          pins.PinOne("weights codes", weights.codes, code_bytes, false));
+  TETRAD_ASSIGN_OR_RETURN(const uint64_t scales,
+                          pins.PinOne("weights scales", weights.scales, scale_bytes, false));
+  TETRAD_ASSIGN_OR_RETURN(
+      const uint64_t packed,
+      pins.PinOne("packed weights", weights.packed, PackedWeightBytes(weights.groups), true));
+  return impl_->packer_->Pack(
+      weights.groups, weights.scale_layout, reinterpret_cast<const uint8_t*>(codes),
+      reinterpret_cast<const uint8_t*>(scales), reinterpret_cast<uint8_t*>(packed));
+}
+
 absl::Status CudaDevice::MakeReady(const std::shared_ptr<const Plan>& plan, const BlockRef& b,
                                    const BlockRef& b_scales) {
-  const int64_t code_bytes = WeightCodeBytes(plan->signature);
-  const int64_t scale_bytes = WeightScaleBytes(plan->signature);
-  if (b.bytes < code_bytes || b_scales.bytes < scale_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("weights: blocks of ", b.bytes, " and ",
-                                                   b_scales.bytes, " bytes, the plan needs ",
-                                                   code_bytes, " and ", scale_bytes));
-  }
-  AllocationTable& table = impl_->memory_->table();
-  TETRAD_ASSIGN_OR_RETURN(const uint64_t codes, table.Pin(b, false));
-  absl::Cleanup unpin_codes = [&] { table.Unpin(b.allocation, false); };
-  TETRAD_ASSIGN_OR_RETURN(const uint64_t scales, table.Pin(b_scales, false));
-  absl::Cleanup unpin_scales = [&] { table.Unpin(b_scales.allocation, false); };
+  BoundOperands pins(impl_->memory_->table());
+  TETRAD_ASSIGN_OR_RETURN(const uint64_t codes,
+                          pins.PinOne("weights codes", b, WeightCodeBytes(plan->signature), false));
+  TETRAD_ASSIGN_OR_RETURN(
+      const uint64_t scales,
+      pins.PinOne("weights scales", b_scales, WeightScaleBytes(plan->signature), false));
   return impl_->plans_
       ->Get(plan, reinterpret_cast<const uint8_t*>(codes), reinterpret_cast<const uint8_t*>(scales))
       .status();
@@ -493,17 +518,23 @@ void CudaDevice::EndBareLaunches(BindingId id, uint64_t launches) {
   impl_->bindings_.EndRebind(id);
 }
 
-absl::Status CudaDevice::LaunchEagerly(BindingId id) {
+absl::Status CudaDevice::LaunchOn(CUstream stream, BindingId id) {
   TETRAD_RETURN_IF_ERROR(impl_->context_->Enter());
   Binding* binding;
   {
     std::lock_guard lock(impl_->mutex_);
     TETRAD_ASSIGN_OR_RETURN(binding, impl_->bindings_.BeginRebind(id));
   }
-  const absl::Status status = impl_->LaunchEagerly(*binding);
+  const absl::Status status = impl_->LaunchOn(stream, *binding);
   std::lock_guard lock(impl_->mutex_);
   impl_->bindings_.EndRebind(id);
   return status;
+}
+
+absl::Status CudaDevice::LaunchEagerly(BindingId id) {
+  const CUstream stream = impl_->lanes_.back()->stream;
+  TETRAD_RETURN_IF_ERROR(LaunchOn(stream, id));
+  return impl_->context_->Synchronize(stream);
 }
 
 }  // namespace tetrad::cuda

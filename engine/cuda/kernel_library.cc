@@ -6,38 +6,44 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "kernels/cuda/images.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/portable.h"
 #include "kernels/cuda/proof.h"
 #include "kernels/cuda/rates.h"
+#include "kernels/sm90/pack.h"
+#include "kernels/sm90/prepare.h"
 
 namespace tetrad::cuda {
 namespace {
 
 constexpr int32_t kCompletionThreads = 32;
+constexpr int kHopper = 90;
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<KernelLibrary>> KernelLibrary::Load(CudaContext& context,
-                                                                   int capability) {
+                                                                   int capability,
+                                                                   bool portable_only) {
   std::unique_ptr<KernelLibrary> library(new KernelLibrary(context));
   KernelLibrary& l = *library;
-  TETRAD_ASSIGN_OR_RETURN(const CUmodule portable, l.LoadUnit("portable", capability));
+  TETRAD_ASSIGN_OR_RETURN(const CUmodule portable,
+                          l.LoadUnit(KernelImages(), "portable", capability));
   for (int type = 0; type < kActivationTypes; ++type) {
     TETRAD_RETURN_IF_ERROR(l.Find(portable, PortableEntry(static_cast<ActivationType>(type)),
                                   kPortableThreads, kPortableSharedBytes,
                                   l.gemm_[static_cast<size_t>(type)]));
   }
-  TETRAD_ASSIGN_OR_RETURN(const CUmodule completion, l.LoadUnit("completion", capability));
+  TETRAD_ASSIGN_OR_RETURN(const CUmodule completion,
+                          l.LoadUnit(KernelImages(), "completion", capability));
   TETRAD_RETURN_IF_ERROR(
       l.Find(completion, kCompletionEntry, kCompletionThreads, 0, l.completion_));
-  TETRAD_ASSIGN_OR_RETURN(const CUmodule proof, l.LoadUnit("proof", capability));
+  TETRAD_ASSIGN_OR_RETURN(const CUmodule proof, l.LoadUnit(KernelImages(), "proof", capability));
   TETRAD_RETURN_IF_ERROR(l.Find(proof, kProofFillEntry, kProofThreads, 0, l.proof_fill_));
   TETRAD_RETURN_IF_ERROR(l.Find(proof, kProofCompareEntry, kProofThreads, 0, l.proof_compare_));
-  TETRAD_ASSIGN_OR_RETURN(const CUmodule rates, l.LoadUnit("rates", capability));
+  TETRAD_ASSIGN_OR_RETURN(const CUmodule rates, l.LoadUnit(KernelImages(), "rates", capability));
   TETRAD_RETURN_IF_ERROR(l.Find(rates, kReadRateEntry, kRateThreads, 0, l.read_rate_));
   TETRAD_RETURN_IF_ERROR(l.Find(rates, kMmaRateEntry, kRateThreads, 0, l.mma_rate_));
+  if (capability == kHopper && !portable_only) TETRAD_RETURN_IF_ERROR(l.LoadHopper(capability));
   return library;
 }
 
@@ -48,8 +54,27 @@ KernelLibrary::~KernelLibrary() {
   }
 }
 
-absl::StatusOr<CUmodule> KernelLibrary::LoadUnit(std::string_view unit, int capability) {
-  const KernelImage* const image = ChooseImage(KernelImages(), unit, capability);
+absl::Status KernelLibrary::LoadHopper(int capability) {
+  TETRAD_ASSIGN_OR_RETURN(const CUmodule prepare, LoadUnit(KernelImages(), "prepare", capability));
+  TETRAD_RETURN_IF_ERROR(Find(prepare, sm90::kPrepareEntry, sm90::kPrepareThreads, 0, prepare_));
+  for (const bool bf16 : {false, true}) {
+    const std::string type = bf16 ? "bf16" : "fp16";
+    TETRAD_ASSIGN_OR_RETURN(const CUmodule gemm,
+                            LoadUnit(HopperImages(), absl::StrCat("gemm_", type), capability));
+    for (size_t i = 0; i < std::size(sm90::kInstances); ++i) {
+      const sm90::Instance& instance = sm90::kInstances[i];
+      TETRAD_RETURN_IF_ERROR(Find(
+          gemm, absl::StrCat("tetrad_sm90_", type, "_", instance.name).c_str(),
+          sm90::Threads(instance), sm90::SharedBytes(instance), hopper_gemm_[bf16 ? 1 : 0][i]));
+    }
+  }
+  TETRAD_ASSIGN_OR_RETURN(const CUmodule pack, LoadUnit(KernelImages(), "pack", capability));
+  return Find(pack, sm90::kPackEntry, sm90::kPackThreads, 0, pack_);
+}
+
+absl::StatusOr<CUmodule> KernelLibrary::LoadUnit(std::span<const KernelImage> images,
+                                                 std::string_view unit, int capability) {
+  const KernelImage* const image = ChooseImage(images, unit, capability);
   if (image == nullptr) {
     return absl::FailedPreconditionError(absl::StrCat("this build has no code of ",
                                                       std::string(unit), " for compute capability ",

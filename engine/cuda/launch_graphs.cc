@@ -3,6 +3,7 @@
 #include "engine/cuda/launch_graphs.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -82,24 +83,50 @@ absl::Status LaunchGraphs::MakeSlab() {
   return absl::OkStatus();
 }
 
-LaunchArguments LaunchGraphs::IdleArguments(ActivationType type, uint32_t place) const {
-  LaunchArguments arguments;
-  const CUdeviceptr zeros = templates_[static_cast<size_t>(type)].idle_tables.address();
-  arguments.cta_begin = reinterpret_cast<const int32_t*>(zeros);
-  arguments.types.a_type = type;
-  arguments.state = StateOf(place);
-  return arguments;
+GemmLaunch LaunchGraphs::IdleLaunch(GraphKind kind, const Template& made, uint32_t place) const {
+  GemmLaunch launch;
+  launch.kind = kind;
+  const CUdeviceptr tables = made.idle_tables.address();
+  if (kind < GraphKind::kHopper) {
+    const auto type = static_cast<ActivationType>(kind);
+    LaunchArguments arguments;
+    arguments.cta_begin = reinterpret_cast<const int32_t*>(tables);
+    arguments.types.a_type = type;
+    launch.calls[0] = {.kernel = &library_.gemm(type), .arguments = arguments};
+  } else {
+    const bool prepared = kind == GraphKind::kHopperPrepared;
+    sm90::GemmArguments arguments;
+    arguments.tiles = reinterpret_cast<const sm90::TileEntry*>(tables);
+    arguments.tiles_per_cta = 1;
+    arguments.begins = !prepared;
+    if (prepared) {
+      launch.count = 2;
+      launch.calls[0] = {.kernel = &library_.prepare(), .arguments = sm90::PrepareArguments()};
+    }
+    launch.calls[launch.count - 1] = {
+        .kernel = &library_.hopper_gemm(ActivationType::kFp16, sm90::kInstances[0]),
+        .arguments = arguments};
+  }
+  launch.SetState(StateOf(place));
+  return launch;
 }
 
-absl::Status LaunchGraphs::MakeTemplate(ActivationType type, Template& made) {
+absl::Status LaunchGraphs::MakeTemplate(GraphKind kind, Template& made) {
   if (stream_ == nullptr) {
     TETRAD_RETURN_IF_ERROR(
         TETRAD_CUDA(context_, StreamCreateWithPriority, &stream_, CU_STREAM_NON_BLOCKING, 0));
   }
   if (free_places_.empty()) TETRAD_RETURN_IF_ERROR(MakeSlab());
-  // One CTA without tiles: cta_begin is {0, 0}.
-  TETRAD_ASSIGN_OR_RETURN(made.idle_tables, memory_.Allocate(2 * sizeof(int32_t)));
-  const absl::Status captured = Capture(type, free_places_.back(), made);
+  // One CTA without tiles: `cta_begin` of {0, 0}, or a list that ends at once.
+  struct {
+    int32_t cta_begin[4] = {};
+    sm90::TileEntry end;
+  } const tables;
+  const auto bytes = kind < GraphKind::kHopper ? std::as_bytes(std::span(tables.cta_begin, 2))
+                                               : std::as_bytes(std::span(&tables.end, 1));
+  TETRAD_ASSIGN_OR_RETURN(made.idle_tables, memory_.Allocate(static_cast<int64_t>(bytes.size())));
+  absl::Status captured = memory_.Write(made.idle_tables, 0, bytes);
+  if (captured.ok()) captured = Capture(kind, free_places_.back(), made);
   if (captured.ok()) return captured;
   if (made.graph != nullptr) {
     context_.Release(context_.driver().GraphDestroy(made.graph), "cuGraphDestroy");
@@ -108,40 +135,46 @@ absl::Status LaunchGraphs::MakeTemplate(ActivationType type, Template& made) {
   return captured;
 }
 
-absl::Status LaunchGraphs::Capture(ActivationType type, uint32_t place, Template& made) {
-  const Kernel& gemm = library_.gemm(type);
+absl::Status LaunchGraphs::Capture(GraphKind kind, uint32_t place, Template& made) {
   const Kernel& completion = library_.completion();
-  const LaunchArguments launch = IdleArguments(type, place);
+  GemmLaunch launch = IdleLaunch(kind, made, place);
   const CompletionArguments complete = CompletionOf(place);
-  const auto launch_both = [&] {
-    TETRAD_RETURN_IF_ERROR(LaunchKernel(context_, gemm, 1, stream_, launch));
+  const auto launch_all = [&] {
+    TETRAD_RETURN_IF_ERROR(LaunchOn(context_, stream_, launch));
     return LaunchKernel(context_, completion, 1, stream_, complete);
   };
   // The driver may load code at a first launch, which must not happen in a capture.
-  const absl::Status warm = launch_both();
-  // Also if only one of them was launched: the caller gives back what it reads.
+  const absl::Status warm = launch_all();
+  // Also if only some of them were launched: the caller gives back what they read.
   const absl::Status done = context_.Synchronize(stream_);
   TETRAD_RETURN_IF_ERROR(warm);
   ++place_launches_[place];
   TETRAD_RETURN_IF_ERROR(done);
   TETRAD_RETURN_IF_ERROR(
       TETRAD_CUDA(context_, StreamBeginCapture, stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-  const absl::Status launched = launch_both();
+  const absl::Status launched = launch_all();
   const absl::Status ended = TETRAD_CUDA(context_, StreamEndCapture, stream_, &made.graph);
   TETRAD_RETURN_IF_ERROR(launched);
   TETRAD_RETURN_IF_ERROR(ended);
   ++stats_.captures;
-  CUgraphNode nodes[2];
+  CUgraphNode nodes[kMostGemmKernels + 1];
   size_t count = std::size(nodes);
   TETRAD_RETURN_IF_ERROR(TETRAD_CUDA(context_, GraphGetNodes, made.graph, nodes, &count));
+  size_t found = 0;
   for (size_t i = 0; i < std::min(count, std::size(nodes)); ++i) {
     CUDA_KERNEL_NODE_PARAMS node{};
     TETRAD_RETURN_IF_ERROR(TETRAD_CUDA(context_, GraphKernelNodeGetParams, nodes[i], &node));
-    (node.func == gemm.function ? made.gemm : made.completion) = nodes[i];
+    CUgraphNode* place_of = node.func == completion.function ? &made.completion : nullptr;
+    for (size_t k = 0; k < launch.count; ++k) {
+      if (node.func == launch.calls[k].kernel->function) place_of = &made.kernels[k];
+    }
+    if (place_of == nullptr || *place_of != nullptr) break;
+    *place_of = nodes[i];
+    ++found;
   }
-  if (count != 2 || made.gemm == nullptr || made.completion == nullptr) {
-    return absl::InternalError(
-        absl::StrCat("a captured launch has ", count, " nodes, not a kernel and its completion"));
+  if (count != launch.count + 1 || found != count) {
+    return absl::InternalError(absl::StrCat("a captured launch has ", count, " nodes, not ",
+                                            launch.count, " kernels and their completion"));
   }
   return absl::OkStatus();
 }
@@ -159,30 +192,34 @@ absl::Status LaunchGraphs::SetNode(const LaunchGraph& graph, CUgraphNode node, c
   return TETRAD_CUDA(context_, GraphExecKernelNodeSetParams, graph.exec, node, &parameters);
 }
 
-absl::Status LaunchGraphs::SetArguments(LaunchGraph& graph, uint32_t grid,
-                                        LaunchArguments arguments) {
-  arguments.state = graph.state;
+absl::Status LaunchGraphs::SetLaunch(LaunchGraph& graph, GemmLaunch launch) {
+  TETRAD_CHECK(launch.kind == graph.kind);
+  launch.SetState(graph.state);
   // Templates are not changed once a graph of them exists.
-  return SetNode(graph, templates_[static_cast<size_t>(graph.type)].gemm, library_.gemm(graph.type),
-                 grid, &arguments);
+  const Template& from = templates_[static_cast<size_t>(graph.kind)];
+  for (size_t i = 0; i < launch.count; ++i) {
+    KernelCall& call = launch.calls[i];
+    TETRAD_RETURN_IF_ERROR(
+        SetNode(graph, from.kernels[i], *call.kernel, call.grid, call.address()));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status LaunchGraphs::Instantiate(LaunchGraph& graph) {
-  const Template& from = templates_[static_cast<size_t>(graph.type)];
+  const Template& from = templates_[static_cast<size_t>(graph.kind)];
   TETRAD_RETURN_IF_ERROR(TETRAD_CUDA(context_, GraphInstantiate, &graph.exec, from.graph, 0));
   ++stats_.captures;
-  LaunchArguments launch = IdleArguments(graph.type, graph.place);
+  TETRAD_RETURN_IF_ERROR(SetLaunch(graph, IdleLaunch(graph.kind, from, graph.place)));
   CompletionArguments complete = CompletionOf(graph.place);
-  TETRAD_RETURN_IF_ERROR(SetNode(graph, from.gemm, library_.gemm(graph.type), 1, &launch));
   TETRAD_RETURN_IF_ERROR(SetNode(graph, from.completion, library_.completion(), 1, &complete));
   TETRAD_RETURN_IF_ERROR(TETRAD_CUDA(context_, GraphUpload, graph.exec, stream_));
   return context_.Synchronize(stream_);
 }
 
-absl::StatusOr<std::unique_ptr<LaunchGraph>> LaunchGraphs::Make(ActivationType type) {
+absl::StatusOr<std::unique_ptr<LaunchGraph>> LaunchGraphs::Make(GraphKind kind) {
   TETRAD_CUDA_RANGE("make graph");
-  Template& from = templates_[static_cast<size_t>(type)];
-  if (from.graph == nullptr) TETRAD_RETURN_IF_ERROR(MakeTemplate(type, from));
+  Template& from = templates_[static_cast<size_t>(kind)];
+  if (from.graph == nullptr) TETRAD_RETURN_IF_ERROR(MakeTemplate(kind, from));
   // At the limit one graph has to go for each that comes; the driver then uses
   // its memory again.
   if (stats_.bytes >= options_.limit_bytes && !DestroyLongestIdle()) {
@@ -191,11 +228,11 @@ absl::StatusOr<std::unique_ptr<LaunchGraph>> LaunchGraphs::Make(ActivationType t
                      " bytes, the limit is ", options_.limit_bytes));
   }
   if (free_places_.empty()) TETRAD_RETURN_IF_ERROR(MakeSlab());
-  auto& idle = idle_[static_cast<size_t>(type)];
+  auto& idle = idle_[static_cast<size_t>(kind)];
   const auto graphs = static_cast<size_t>(stats_.graphs) + 1;
   if (idle.capacity() < graphs) idle.reserve(2 * graphs);
   auto graph = std::make_unique<LaunchGraph>();
-  graph->type = type;
+  graph->kind = kind;
   graph->place = free_places_.back();
   graph->state = StateOf(graph->place);
   graph->records = slabs_[graph->place / kPlacesPerSlab].records +
@@ -253,11 +290,11 @@ bool LaunchGraphs::DestroyLongestIdle() {
   return true;
 }
 
-absl::StatusOr<std::unique_ptr<LaunchGraph>> LaunchGraphs::Take(ActivationType type) {
+absl::StatusOr<std::unique_ptr<LaunchGraph>> LaunchGraphs::Take(GraphKind kind) {
   TETRAD_RETURN_IF_ERROR(context_.Enter());
   std::lock_guard lock(mutex_);
-  auto& idle = idle_[static_cast<size_t>(type)];
-  if (idle.empty()) return Make(type);
+  auto& idle = idle_[static_cast<size_t>(kind)];
+  if (idle.empty()) return Make(kind);
   std::unique_ptr<LaunchGraph> graph = std::move(idle.back());
   idle.pop_back();
   return graph;
@@ -268,7 +305,7 @@ void LaunchGraphs::Return(std::unique_ptr<LaunchGraph> graph) {
   { const std::lock_guard launched(graph->launching); }
   std::lock_guard lock(mutex_);
   graph->idle_since = ++returns_;
-  idle_[static_cast<size_t>(graph->type)].push_back(std::move(graph));
+  idle_[static_cast<size_t>(graph->kind)].push_back(std::move(graph));
 }
 
 int64_t LaunchGraphs::ReleaseIdle() {

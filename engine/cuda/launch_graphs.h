@@ -1,14 +1,14 @@
 // SPDX-FileCopyrightText: The Tetrad Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// LaunchGraphs: instantiated CUDA graphs, each a GEMM kernel and the completion
-// kernel after it.
+// LaunchGraphs: instantiated CUDA graphs, each the kernels of a GemmLaunch and the
+// completion kernel after them.
 //
-// A graph depends on the kernel alone: grid, tables and addresses are parameters
-// of its first node and can be set anew in about a microsecond while it is idle.
-// So each kernel is captured once, when it is first used, every graph of it is
+// A graph depends on the kind of launch alone: function, grid, tables and addresses are
+// parameters of its nodes and can be set anew in about a microsecond while it is idle.
+// So each kind is captured once, when it is first used, every graph of it is
 // instantiated from that one capture, and one that a binding gives back serves
-// any other plan of the same kernel. Nothing that comes and goes (plans, blocks,
+// any other plan of the same kind. Nothing that comes and goes (plans, blocks,
 // weights) needs a capture.
 //
 // Bytes are what the driver's free memory fell by at instantiations, less what it
@@ -28,6 +28,7 @@
 #include "absl/status/statusor.h"
 
 #include "engine/cuda/context.h"
+#include "engine/cuda/gemm_launch.h"
 #include "engine/cuda/kernel_library.h"
 #include "engine/cuda/own_memory.h"
 #include "kernels/cuda/launch.h"
@@ -37,11 +38,11 @@ namespace tetrad::cuda {
 // One graph. Its launches run one after the other.
 struct LaunchGraph {
   CUgraphExec exec = nullptr;
-  ActivationType type = ActivationType::kNvfp4;  // of its kernel
-  LaunchState* state = nullptr;                  // device address
-  const CompletionRecord* records = nullptr;     // host address of `depth` of them
-  uint32_t place = 0;                            // of state and records
-  uint64_t idle_since = 0;                       // a count, not a time
+  GraphKind kind = GraphKind::kPortableNvfp4;
+  LaunchState* state = nullptr;               // device address
+  const CompletionRecord* records = nullptr;  // host address of `depth` of them
+  uint32_t place = 0;                         // of state and records
+  uint64_t idle_since = 0;                    // a count, not a time
   std::mutex launching;
   uint64_t launches = 0;  // of this place since it exists; guarded by launching
 };
@@ -57,10 +58,10 @@ class LaunchGraphs {
   ~LaunchGraphs();  // every graph is back
 
   // RESOURCE_EXHAUSTED when graphs in use take up the limit or memory lacks.
-  absl::StatusOr<std::unique_ptr<LaunchGraph>> Take(ActivationType type);
+  absl::StatusOr<std::unique_ptr<LaunchGraph>> Take(GraphKind kind);
   void Return(std::unique_ptr<LaunchGraph> graph);
-  // For launches from now on. `arguments.state` is set here.
-  absl::Status SetArguments(LaunchGraph& graph, uint32_t grid, LaunchArguments arguments);
+  // For launches of the graph from now on; of its kind. The state is set here.
+  absl::Status SetLaunch(LaunchGraph& graph, GemmLaunch launch);
   // Destroys idle ones; returns their bytes.
   int64_t ReleaseIdle();
 
@@ -74,10 +75,10 @@ class LaunchGraphs {
   uint32_t depth() const { return options_.depth; }
 
  private:
-  // The capture of one kernel.
+  // The capture of one kind.
   struct Template {
     CUgraph graph = nullptr;
-    CUgraphNode gemm = nullptr;
+    std::array<CUgraphNode, kMostGemmKernels> kernels{};  // of GemmLaunch::kernels()
     CUgraphNode completion = nullptr;
     OwnBlock idle_tables;  // of a launch that computes nothing
   };
@@ -90,13 +91,14 @@ class LaunchGraphs {
   };
 
   // All below need mutex_.
-  absl::Status MakeTemplate(ActivationType type, Template& made);
-  absl::Status Capture(ActivationType type, uint32_t place, Template& made);
+  absl::Status MakeTemplate(GraphKind kind, Template& made);
+  absl::Status Capture(GraphKind kind, uint32_t place, Template& made);
   absl::Status MakeSlab();
-  LaunchArguments IdleArguments(ActivationType type, uint32_t place) const;
+  // Computes nothing.
+  GemmLaunch IdleLaunch(GraphKind kind, const Template& made, uint32_t place) const;
   CompletionArguments CompletionOf(uint32_t place) const;
   LaunchState* StateOf(uint32_t place) const;
-  absl::StatusOr<std::unique_ptr<LaunchGraph>> Make(ActivationType type);
+  absl::StatusOr<std::unique_ptr<LaunchGraph>> Make(GraphKind kind);
   absl::Status Instantiate(LaunchGraph& graph);
   void Destroy(std::unique_ptr<LaunchGraph> graph);
   // Destroys without accounting for its bytes.
@@ -111,12 +113,12 @@ class LaunchGraphs {
   const Options options_;
   mutable std::mutex mutex_;   // guards all below
   CUstream stream_ = nullptr;  // for captures and uploads
-  std::array<Template, KernelLibrary::kActivationTypes> templates_;
+  std::array<Template, kGraphKinds> templates_;
   std::vector<Slab> slabs_;
   std::vector<uint32_t> free_places_;
   std::vector<uint64_t> place_launches_;  // so far, of places whose graph is gone
   // Longest idle first; room for every graph, so that Return() cannot fail.
-  std::array<std::vector<std::unique_ptr<LaunchGraph>>, KernelLibrary::kActivationTypes> idle_;
+  std::array<std::vector<std::unique_ptr<LaunchGraph>>, kGraphKinds> idle_;
   uint64_t returns_ = 0;
   Stats stats_;
 };

@@ -16,17 +16,19 @@
 
 #include "absl/status/statusor.h"
 
+#include "engine/cuda/kernel_library.h"
 #include "engine/cuda/own_memory.h"
+#include "engine/cuda/plan_on_device.h"
 #include "engine/cuda/replay_proof.h"
 #include "engine/plan.h"
-#include "kernels/cuda/launch.h"
 
 namespace tetrad::cuda {
 
 class PlansOnDevice {
  public:
-  PlansOnDevice(OwnMemory& memory, ReplayProof& proof, int32_t multiprocessors)
-      : memory_(memory), proof_(proof), multiprocessors_(multiprocessors) {}
+  PlansOnDevice(const KernelLibrary& library, OwnMemory& memory, ReplayProof& proof,
+                int32_t multiprocessors)
+      : library_(library), memory_(memory), proof_(proof), multiprocessors_(multiprocessors) {}
 
   // `b` and `b_scales`: weights for the proof, which reads them.
   absl::StatusOr<std::shared_ptr<const PlanOnDevice>> Get(const std::shared_ptr<const Plan>& plan,
@@ -46,10 +48,10 @@ class PlansOnDevice {
     std::weak_ptr<const Plan> plan;
     std::shared_ptr<const PlanOnDevice> on_device;
   };
-  absl::StatusOr<std::shared_ptr<PlanOnDevice>> Place(const Plan& plan);
   // Needs mutex_.
   void RemoveGone();
 
+  const KernelLibrary& library_;
   OwnMemory& memory_;
   ReplayProof& proof_;
   const int32_t multiprocessors_;

@@ -62,6 +62,7 @@ struct ReplayProof::Scratch {
   OwnBlock a, a_scales, alpha, row_scale, m_values;
   OwnBlock direct, replayed;  // the two outputs
   OwnBlock state;             // of the direct launch
+  OwnBlock launch;            // what the plan's launches need; both, one after the other
   OwnBlock different;
 };
 
@@ -80,7 +81,8 @@ ReplayProof::~ReplayProof() {
   context_.Release(context_.driver().StreamDestroy(stream_), "cuStreamDestroy");
 }
 
-absl::Status ReplayProof::Allocate(const Plan& plan, Scratch& scratch) {
+absl::Status ReplayProof::Allocate(const Plan& plan, const PlanOnDevice& on_device,
+                                   Scratch& scratch) {
   const OperandLayout& layout = plan.layout;
   const int64_t groups = static_cast<int64_t>(plan.signature.groups.size());
   const struct {
@@ -94,6 +96,7 @@ absl::Status ReplayProof::Allocate(const Plan& plan, Scratch& scratch) {
                 {scratch.direct, layout.c_bytes},
                 {scratch.replayed, layout.c_bytes},
                 {scratch.state, static_cast<int64_t>(sizeof(LaunchState))},
+                {scratch.launch, on_device.scratch_bytes()},
                 {scratch.different, static_cast<int64_t>(sizeof(uint64_t))}};
   for (const auto& [block, bytes] : blocks) {
     TETRAD_ASSIGN_OR_RETURN(block, memory_.Allocate(bytes));
@@ -132,12 +135,10 @@ absl::Status ReplayProof::FillOperands(const Plan& plan, const Scratch& scratch,
   return absl::OkStatus();
 }
 
-absl::Status ReplayProof::Round(const Plan& plan, const PlanOnDevice& on_device,
-                                const Scratch& scratch, LaunchArguments arguments,
+absl::Status ReplayProof::Round(const Plan& plan, const Scratch& scratch, GemmLaunch& direct,
                                 LaunchGraph& graph, uint32_t round) {
   TETRAD_RETURN_IF_ERROR(FillOperands(plan, scratch, round));
-  TETRAD_RETURN_IF_ERROR(
-      LaunchKernel(context_, library_.gemm(graph.type), on_device.grid, stream_, arguments));
+  TETRAD_RETURN_IF_ERROR(LaunchOn(context_, stream_, direct));
   {
     const std::lock_guard lock(graph.launching);
     TETRAD_RETURN_IF_ERROR(TETRAD_CUDA(context_, GraphLaunch, graph.exec, stream_));
@@ -171,31 +172,34 @@ absl::Status ReplayProof::Prove(const Plan& plan, const PlanOnDevice& on_device,
   TETRAD_CUDA_RANGE("replay proof");
   TETRAD_RETURN_IF_ERROR(context_.Enter());
   Scratch scratch;
-  TETRAD_RETURN_IF_ERROR(Allocate(plan, scratch));
-  LaunchArguments arguments = on_device.arguments;
+  TETRAD_RETURN_IF_ERROR(Allocate(plan, on_device, scratch));
   const auto address = [](const OwnBlock& block) {
     return reinterpret_cast<std::byte*>(block.address());
   };
-  arguments.a = reinterpret_cast<const uint8_t*>(address(scratch.a));
-  arguments.a_scales = reinterpret_cast<const uint8_t*>(address(scratch.a_scales));
-  arguments.b = b;
-  arguments.b_scales = b_scales;
-  arguments.alpha = reinterpret_cast<const float*>(address(scratch.alpha));
-  arguments.row_scale = reinterpret_cast<const float*>(address(scratch.row_scale));
-  arguments.m_values = reinterpret_cast<const int32_t*>(address(scratch.m_values));
-  TETRAD_ASSIGN_OR_RETURN(std::unique_ptr<LaunchGraph> graph,
-                          graphs_.Take(plan.signature.types.a_type));
+  DeviceMProblem stack;
+  stack.a = reinterpret_cast<const uint8_t*>(address(scratch.a));
+  stack.a_scales = reinterpret_cast<const uint8_t*>(address(scratch.a_scales));
+  stack.b = b;
+  stack.b_scales = b_scales;
+  stack.alpha = reinterpret_cast<const float*>(address(scratch.alpha));
+  stack.row_scale = reinterpret_cast<const float*>(address(scratch.row_scale));
+  stack.m_values = reinterpret_cast<const int32_t*>(address(scratch.m_values));
+  const CUdeviceptr launch = scratch.launch.address();
+  stack.c = address(scratch.replayed);
+  TETRAD_ASSIGN_OR_RETURN(const GemmLaunch replayed,
+                          on_device.LaunchOf(context_.driver(), stack, launch));
+  stack.c = address(scratch.direct);
+  TETRAD_ASSIGN_OR_RETURN(GemmLaunch direct, on_device.LaunchOf(context_.driver(), stack, launch));
+  direct.SetState(reinterpret_cast<LaunchState*>(address(scratch.state)));
+  TETRAD_ASSIGN_OR_RETURN(std::unique_ptr<LaunchGraph> graph, graphs_.Take(on_device.kind()));
   absl::Cleanup give_back = [&] {
     // Nothing may still run on what is given back.
     if (context_.health().ok()) context_.Synchronize(stream_).IgnoreError();
     graphs_.Return(std::move(graph));
   };
-  arguments.c = address(scratch.replayed);
-  TETRAD_RETURN_IF_ERROR(graphs_.SetArguments(*graph, on_device.grid, arguments));
-  arguments.c = address(scratch.direct);
-  arguments.state = reinterpret_cast<LaunchState*>(address(scratch.state));
+  TETRAD_RETURN_IF_ERROR(graphs_.SetLaunch(*graph, replayed));
   for (uint32_t round = 0; round < kRounds; ++round) {
-    TETRAD_RETURN_IF_ERROR(Round(plan, on_device, scratch, arguments, *graph, round));
+    TETRAD_RETURN_IF_ERROR(Round(plan, scratch, direct, *graph, round));
   }
   return absl::OkStatus();
 }

@@ -18,17 +18,10 @@
 #include "engine/cuda/kernel_library.h"
 #include "engine/cuda/launch_graphs.h"
 #include "engine/cuda/own_memory.h"
+#include "engine/cuda/plan_on_device.h"
 #include "engine/plan.h"
-#include "kernels/cuda/launch.h"
 
 namespace tetrad::cuda {
-
-// A plan's part of a launch; what a binding adds are base addresses.
-struct PlanOnDevice {
-  OwnBlock tables;
-  LaunchArguments arguments;
-  uint32_t grid = 1;
-};
 
 class ReplayProof {
  public:
@@ -48,11 +41,11 @@ class ReplayProof {
   ReplayProof(CudaContext& context, const KernelLibrary& library, OwnMemory& memory,
               LaunchGraphs& graphs)
       : context_(context), library_(library), memory_(memory), graphs_(graphs) {}
-  absl::Status Allocate(const Plan& plan, Scratch& scratch);
+  absl::Status Allocate(const Plan& plan, const PlanOnDevice& on_device, Scratch& scratch);
   absl::Status FillOperands(const Plan& plan, const Scratch& scratch, uint32_t round);
   absl::Status FillOne(const OwnBlock& block, uint32_t seed, uint32_t kind);
-  absl::Status Round(const Plan& plan, const PlanOnDevice& on_device, const Scratch& scratch,
-                     LaunchArguments arguments, LaunchGraph& graph, uint32_t round);
+  absl::Status Round(const Plan& plan, const Scratch& scratch, GemmLaunch& direct,
+                     LaunchGraph& graph, uint32_t round);
 
   CudaContext& context_;
   const KernelLibrary& library_;

@@ -39,7 +39,8 @@ struct LiveM {
 static_assert(sizeof(LiveM) == 56);
 
 // `tiles`, `weights` and the maps are read before the grid before this one has ended, so that
-// grid must not write them; tokens, alpha, row_scale, m_values, `state` and C are not touched before.
+// grid must not write them; tokens, alpha, row_scale, m_values, `state` and C are not touched
+// before.
 struct GemmArguments {
   // Of the same tokens, boxes of 64 k x width rows, 128-byte swizzle.
   CUtensorMap tokens[kMaxWidths];

@@ -41,15 +41,15 @@ struct PrepareGroup {
 // rest is not written.
 struct PrepareArguments {
   const uint8_t* a = nullptr;
-  const uint8_t* a_scales = nullptr;      // null unless a_type is kNvfp4
-  uint16_t* tokens = nullptr;             // [rows, pitch]
-  const PrepareGroup* groups = nullptr;   // host M; of the plan, never changes
-  const int32_t* m_values = nullptr;      // device-side M; then `groups` is null
-  cuda::LaunchState* state = nullptr;     // begun_ns is set; its error word is left to the GEMM
-  int64_t capacity_rows = 0;              // device-side M, as DeviceMProblem says
-  int32_t rows = 0;                       // of the tokens; device-side M: at most these are live
-  int32_t k = 0;                          // device-side M: of all groups
-  int32_t pitch = 0;                      // numbers from row to row of the tokens; the largest k
+  const uint8_t* a_scales = nullptr;     // null unless a_type is kNvfp4
+  uint16_t* tokens = nullptr;            // [rows, pitch]
+  const PrepareGroup* groups = nullptr;  // host M; of the plan, never changes
+  const int32_t* m_values = nullptr;     // device-side M; then `groups` is null
+  cuda::LaunchState* state = nullptr;    // begun_ns is set; its error word is left to the GEMM
+  int64_t capacity_rows = 0;             // device-side M, as DeviceMProblem says
+  int32_t rows = 0;                      // of the tokens; device-side M: at most these are live
+  int32_t k = 0;                         // device-side M: of all groups
+  int32_t pitch = 0;                     // numbers from row to row of the tokens; the largest k
   int32_t group_count = 0;
   ActivationType a_type = ActivationType::kNvfp4;
   ScaleLayout a_scale_layout = ScaleLayout::kLinear;

@@ -1,0 +1,167 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/hopper_schedule.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+
+#include "engine/support/status_macros.h"
+#include "kernels/sm90/live_tiles.h"
+#include "kernels/sm90/packed_weights.h"
+
+namespace tetrad {
+namespace {
+
+constexpr int64_t kMaxRows = std::numeric_limits<int32_t>::max();
+
+absl::Status CheckRows(int64_t rows) {
+  if (rows <= kMaxRows) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("m: ", rows, " rows in all groups, the limit is ", kMaxRows));
+}
+
+// Whether the activations are a matrix of tokens as they lie.
+bool IsOneMatrix(const Signature& signature, const OperandLayout& layout) {
+  if (signature.types.a_type == ActivationType::kNvfp4) return false;
+  const int64_t row_bytes = int64_t{signature.groups[0].k} * 2;
+  for (size_t g = 0; g < signature.groups.size(); ++g) {
+    if (signature.groups[g].k != signature.groups[0].k) return false;
+    if (signature.groups[g].m > 0 && layout.groups[g].a % row_bytes != 0) return false;
+  }
+  return true;
+}
+
+// The groups with rows; those whose operands go on where the last one's ended are one with it.
+std::vector<sm90::PrepareGroup> PrepareGroups(const Signature& signature,
+                                              const OperandLayout& layout) {
+  const ProblemTypes& types = signature.types;
+  std::vector<sm90::PrepareGroup> groups;
+  int64_t a_end = -1, scales_end = -1;
+  for (size_t g = 0; g < signature.groups.size(); ++g) {
+    const GroupShape& shape = signature.groups[g];
+    const GroupOffsets& at = layout.groups[g];
+    if (shape.m == 0) continue;
+    const bool nvfp4 = types.a_type == ActivationType::kNvfp4;
+    const bool goes_on =
+        !groups.empty() && groups.back().k == shape.k && at.a == a_end &&
+        (!nvfp4 || (types.a_scale_layout == ScaleLayout::kLinear && at.a_scales == scales_end));
+    if (!goes_on) {
+      groups.push_back({.a = at.a,
+                        .a_scales = nvfp4 ? at.a_scales : 0,
+                        .row = static_cast<int32_t>(at.row),
+                        .k = shape.k});
+    }
+    a_end = at.a + ActivationBytes(types.a_type, shape.m, shape.k);
+    scales_end = at.a_scales + ScalePlaneBytes(ScaleLayout::kLinear, shape.m, shape.k);
+  }
+  return groups;
+}
+
+absl::Status LayOutLive(const Signature& signature, int32_t multiprocessors,
+                        HopperSchedule& schedule) {
+  const sm90::LiveShape shape = {.m_source = signature.m_source,
+                                 .capacity_rows = signature.capacity_rows,
+                                 .groups = static_cast<int32_t>(signature.groups.size()),
+                                 .n = signature.groups[0].n,
+                                 .k = signature.groups[0].k};
+  schedule.tiles.instance = &sm90::ChooseLiveInstance(shape, multiprocessors);
+  schedule.live_ctas = multiprocessors;
+  schedule.covers = sm90::CoverTable(*schedule.tiles.instance, shape.k);
+  const int64_t most = sm90::MostTilesPerCta(*schedule.tiles.instance, shape, multiprocessors);
+  if (most > kMaxRows) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("capacity: rows=", signature.capacity_rows, " may need ", most,
+                     " tiles a multiprocessor, the limit is ", kMaxRows));
+  }
+  schedule.tiles_per_cta = static_cast<int32_t>(most);
+  return absl::OkStatus();
+}
+
+void LayOutHost(const Signature& signature, const OperandLayout& layout, int32_t multiprocessors,
+                HopperSchedule& schedule) {
+  const int64_t row_bytes = int64_t{signature.groups[0].k} * 2;
+  std::vector<sm90::TileGroup> groups;
+  uint32_t block = 0;
+  for (size_t g = 0; g < signature.groups.size(); ++g) {
+    const auto [m, n, k] = signature.groups[g];
+    const GroupOffsets& at = layout.groups[g];
+    groups.push_back({.m = m,
+                      .n = n,
+                      .k = k,
+                      .token = static_cast<int32_t>(schedule.prepared ? at.row : at.a / row_bytes),
+                      .scale_row = static_cast<int32_t>(at.row),
+                      .block = block,
+                      .c = at.c,
+                      .c_stride = at.c_stride});
+    block += static_cast<uint32_t>(sm90::PackedBlocks(n, k));
+  }
+  schedule.tiles = sm90::ChooseTiles(groups, multiprocessors);
+  schedule.tiles_per_cta = schedule.tiles.tiles_per_cta;
+  if (schedule.prepared) schedule.prepare = PrepareGroups(signature, layout);
+}
+
+}  // namespace
+
+int64_t HopperSchedule::host_bytes() const {
+  return static_cast<int64_t>(tiles.entries.size() * sizeof(sm90::TileEntry) +
+                              prepare.size() * sizeof(sm90::PrepareGroup) +
+                              covers.size() * sizeof(uint32_t));
+}
+
+absl::StatusOr<HopperSchedule> LayOutHopper(const Signature& signature, const OperandLayout& layout,
+                                            int32_t multiprocessors) {
+  TETRAD_RETURN_IF_ERROR(CheckRows(layout.rows));
+  HopperSchedule schedule;
+  schedule.prepared = !IsOneMatrix(signature, layout);
+  schedule.pitch = std::ranges::max_element(signature.groups, {}, &GroupShape::k)->k;
+  schedule.rows = schedule.prepared ? layout.rows : layout.a_bytes / (int64_t{schedule.pitch} * 2);
+  TETRAD_RETURN_IF_ERROR(CheckRows(schedule.rows));
+  if (signature.device_m()) {
+    TETRAD_RETURN_IF_ERROR(LayOutLive(signature, multiprocessors, schedule));
+  } else {
+    LayOutHost(signature, layout, multiprocessors, schedule);
+  }
+  return schedule;
+}
+
+std::string Explain(const HopperSchedule& schedule, const Signature& signature,
+                    int32_t multiprocessors) {
+  const sm90::Instance& instance = *schedule.tiles.instance;
+  std::string text = absl::StrCat(instance.name, " (widths");
+  for (const int32_t width : instance.widths) {
+    if (width > 0) absl::StrAppend(&text, " ", width);
+  }
+  absl::StrAppend(&text, ")");
+  if (signature.device_m()) {
+    absl::StrAppend(&text, ": rows are read at launch, each of ", multiprocessors,
+                    " CTAs forms its tiles from the live counts");
+  } else {
+    std::array<int64_t, sm90::kMaxWidths> counts{};
+    for (const sm90::TileEntry& tile : schedule.tiles.entries) {
+      if (tile.width >= 0) ++counts[static_cast<size_t>(tile.width)];
+    }
+    absl::StrAppend(&text, ": ", schedule.tiles.ctas, " of ", multiprocessors, " CTAs, tiles");
+    for (size_t i = 0; i < counts.size(); ++i) {
+      if (counts[i] > 0) absl::StrAppend(&text, " ", counts[i], " x ", instance.widths[i]);
+    }
+    // Not StrFormat(): that does not survive a lack of memory.
+    const auto mean = static_cast<double>(std::max<int64_t>(schedule.tiles.mean_cycles, 1));
+    char balance[32];
+    std::snprintf(balance, sizeof(balance), "%.2f",
+                  static_cast<double>(schedule.tiles.longest_cycles) / mean);
+    absl::StrAppend(&text, ", longest CTA ", schedule.tiles.longest_cycles,
+                    " cycles predicted, the least of all instances, ", balance, " of the mean");
+  }
+  if (schedule.prepared) {
+    absl::StrAppend(&text, "; activations are ",
+                    signature.types.a_type == ActivationType::kNvfp4 ? "expanded" : "gathered",
+                    " before");
+  }
+  return text;
+}
+
+}  // namespace tetrad
