@@ -11,6 +11,7 @@
 
 #include <cuda.h>
 
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/sm90/epilogue.cuh"
 #include "kernels/sm90/expand_weights.cuh"
 #include "kernels/sm90/gemm.h"
@@ -106,6 +107,13 @@ __device__ __forceinline__ void Consume(const GemmArguments& arguments, const Sh
   }
 }
 
+// By a thread that has nothing else to do: a CTA without tiles begins, too.
+__device__ __forceinline__ void NoteBegin(const GemmArguments& arguments) {
+  if (!arguments.begins || blockIdx.x != 0) return;
+  WaitForPriorGrid();
+  arguments.state->begun_ns = cuda::GlobalTimer();
+}
+
 template <class I, class Format>
 __device__ __forceinline__ void RunGemm(const GemmArguments& arguments) {
   extern __shared__ uint8_t dynamic[];
@@ -115,6 +123,7 @@ __device__ __forceinline__ void RunGemm(const GemmArguments& arguments) {
   LetNextGridStart();
   if (threadIdx.x < 128) {
     GiveRegisters<I::kProducerRegisters>();
+    if (threadIdx.x == 32) NoteBegin(arguments);
     if (threadIdx.x == 0) Produce<I>(arguments, shared);
   } else {
     TakeRegisters<I::kConsumerRegisters>();

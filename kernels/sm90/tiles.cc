@@ -28,7 +28,6 @@ constexpr double kPairStep = 456;
 constexpr double kTileFixed = 1000;
 constexpr double kTileToken = 8;
 
-constexpr int64_t kOutputBytes = 2;      // FP16 and BF16
 constexpr int32_t kCovers = 6;           // of a group that are tried
 constexpr int32_t kSearchedRows = 512;   // of a group; the rest is of one width
 constexpr int64_t kTriedTiles = 12'000;  // dealt in search of better covers, an instance
@@ -142,8 +141,9 @@ class Dealer {
 // Groups cut for one instance.
 class Cut {
  public:
-  Cut(const Instance& instance, std::span<const TileGroup> groups, int32_t ctas)
-      : instance_(&instance), groups_(groups), ctas_(ctas) {
+  Cut(const Instance& instance, const ProblemTypes& types, std::span<const TileGroup> groups,
+      int32_t ctas)
+      : instance_(&instance), types_(types), groups_(groups), ctas_(ctas) {
     for (const TileGroup& group : groups) {
       const auto steps = static_cast<int32_t>(CeilDiv(group.k, kBlockK));
       CoverSearch search(instance, steps);
@@ -249,6 +249,10 @@ class Cut {
     const Part& part = parts_[g];
     const TileGroup& group = groups_[g];
     const auto steps = static_cast<int32_t>(CeilDiv(group.k, kBlockK));
+    const bool row_major = types_.c_layout == OutputLayout::kRowMajor;
+    const int64_t row_elements = row_major ? group.c_stride : 1;
+    const int64_t column_elements = row_major ? 1 : group.c_stride;
+    const int64_t element_bytes = OutputElementBytes(types_.c_type);
     for (int64_t i = 0; i < part.columns; ++i) {
       const auto column = static_cast<int32_t>(i * kBlockRows * instance_->strips);
       int32_t row = 0;
@@ -265,7 +269,7 @@ class Cut {
                 .group = static_cast<int32_t>(g),
                 .scale_row = group.scale_row + row,
                 .width = which,
-                .c = group.c + (row * group.c_stride + column) * kOutputBytes,
+                .c = group.c + (row * row_elements + column * column_elements) * element_bytes,
                 .c_stride = group.c_stride}});
           row += rows;
         }
@@ -274,6 +278,7 @@ class Cut {
   }
 
   const Instance* instance_;
+  ProblemTypes types_;
   std::span<const TileGroup> groups_;
   int32_t ctas_;
   std::vector<Part> parts_;  // of the groups
@@ -292,16 +297,19 @@ int64_t TileCycles(const Instance& instance, int32_t width, int32_t steps) {
   return static_cast<int64_t>(steps * step + kTileFixed + kTileToken * width);
 }
 
-TileLists CutTiles(const Instance& instance, std::span<const TileGroup> groups,
-                   int32_t multiprocessors) {
-  Cut cut(instance, groups, multiprocessors);
+TileLists CutTiles(const Instance& instance, const ProblemTypes& types,
+                   std::span<const TileGroup> groups, int32_t multiprocessors) {
+  Cut cut(instance, types, groups, multiprocessors);
   cut.Deal();
   return cut.Lists();
 }
 
-TileLists ChooseTiles(std::span<const TileGroup> groups, int32_t multiprocessors) {
+TileLists ChooseTiles(const ProblemTypes& types, std::span<const TileGroup> groups,
+                      int32_t multiprocessors) {
   std::vector<Cut> cuts;
-  for (const Instance& instance : kInstances) cuts.emplace_back(instance, groups, multiprocessors);
+  for (const Instance& instance : kInstances) {
+    cuts.emplace_back(instance, types, groups, multiprocessors);
+  }
   // The cheapest first: it is likely that its longest CTA is shorter than what the others
   // take on average.
   std::vector<Cut*> order;

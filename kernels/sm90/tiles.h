@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/problem.h"
 #include "kernels/sm90/instances.h"
 
 namespace tetrad::sm90 {
@@ -29,7 +30,7 @@ struct TileGroup {
   int32_t scale_row = 0;  // of its first row in row_scale
   uint32_t block = 0;     // first of its packed weights
   int64_t c = 0;          // byte of its element (0, 0)
-  int64_t c_stride = 0;   // elements, of 2 bytes
+  int64_t c_stride = 0;   // elements
 };
 
 struct TileLists {
@@ -44,9 +45,11 @@ struct TileLists {
 // Cycles of a multiprocessor for one tile, all of its strips.
 int64_t TileCycles(const Instance& instance, int32_t width, int32_t steps);
 
-// `multiprocessors`: 1 to 65535. The lists refer to `instance`.
-TileLists CutTiles(const Instance& instance, std::span<const TileGroup> groups,
-                   int32_t multiprocessors);
-TileLists ChooseTiles(std::span<const TileGroup> groups, int32_t multiprocessors);
+// `multiprocessors`: 1 to 65535. Of `types` only those of C matter, and only to where a tile
+// lies in it. The lists refer to `instance`.
+TileLists CutTiles(const Instance& instance, const ProblemTypes& types,
+                   std::span<const TileGroup> groups, int32_t multiprocessors);
+TileLists ChooseTiles(const ProblemTypes& types, std::span<const TileGroup> groups,
+                      int32_t multiprocessors);
 
 }  // namespace tetrad::sm90

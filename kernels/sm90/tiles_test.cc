@@ -27,8 +27,16 @@ constexpr int32_t kMultiprocessors = 132;
 
 int32_t Steps(const TileGroup& group) { return static_cast<int32_t>(CeilDiv(group.k, kBlockK)); }
 
+ProblemTypes RandomTypes(Random& random) {
+  constexpr OutputType kTypes[] = {OutputType::kFp16, OutputType::kBf16, OutputType::kFp32};
+  return {.c_type = kTypes[random.Below(3)],
+          .c_layout = random.OneIn(2) ? OutputLayout::kRowMajor : OutputLayout::kColumnMajor};
+}
+
 // Gaps between rows, blocks and outputs of groups: nothing follows from something else.
-std::vector<TileGroup> Place(std::span<const GroupShape> shapes, Random& random) {
+std::vector<TileGroup> Place(const ProblemTypes& types, std::span<const GroupShape> shapes,
+                             Random& random) {
+  const bool row_major = types.c_layout == OutputLayout::kRowMajor;
   std::vector<TileGroup> groups;
   TileGroup next{.token = 5, .scale_row = 11, .block = 3, .c = 64};
   for (const auto& [m, n, k] : shapes) {
@@ -36,22 +44,23 @@ std::vector<TileGroup> Place(std::span<const GroupShape> shapes, Random& random)
     group.m = m;
     group.n = n;
     group.k = k;
-    group.c_stride = n + random.Between(0, 9);
+    group.c_stride = (row_major ? n : m) + random.Between(0, 9);
     groups.push_back(group);
     next.token += m + random.Between(0, 3);
     next.scale_row += m + random.Between(0, 5);
     next.block += static_cast<uint32_t>(PackedBlocks(n, k) + random.Between(0, 2));
-    next.c += (m * group.c_stride + random.Between(0, 7)) * 2;
+    next.c += ((row_major ? m : n) * group.c_stride + random.Between(0, 7)) *
+              OutputElementBytes(types.c_type);
   }
   return groups;
 }
 
 std::vector<TileGroup> Place(std::span<const GroupShape> shapes) {
   Random random(1);
-  return Place(shapes, random);
+  return Place({}, shapes, random);
 }
 
-std::vector<TileGroup> RandomGroups(Random& random) {
+std::vector<TileGroup> RandomGroups(const ProblemTypes& types, Random& random) {
   std::vector<GroupShape> shapes(random.Between(1, random.OneIn(8) ? 150 : 12));
   for (GroupShape& shape : shapes) {
     shape = {.m = random.OneIn(5)    ? 0
@@ -61,12 +70,12 @@ std::vector<TileGroup> RandomGroups(Random& random) {
              .n = random.OneIn(2) ? random.Between(1, 300) : 128 * random.Between(1, 9),
              .k = 32 * random.Between(1, random.OneIn(3) ? 256 : 8)};
   }
-  return Place(shapes, random);
+  return Place(types, shapes, random);
 }
 
 // One entry, and the outputs it covers, `written` times so far (of its group).
-void CheckTile(const TileGroup& group, const Instance& instance, const TileEntry& tile,
-               std::vector<uint8_t>& written) {
+void CheckTile(const ProblemTypes& types, const TileGroup& group, const Instance& instance,
+               const TileEntry& tile, std::vector<uint8_t>& written) {
   ASSERT_LT(tile.width, kMaxWidths);
   ASSERT_GT(tile.rows, 0);
   ASSERT_LE(tile.rows, instance.widths[tile.width]);
@@ -76,7 +85,14 @@ void CheckTile(const TileGroup& group, const Instance& instance, const TileEntry
   EXPECT_EQ(tile.scale_row - group.scale_row, row);
   ASSERT_GE(row, 0);
   ASSERT_LE(row + tile.rows, group.m);
-  const int64_t column = (tile.c - group.c) / 2 - row * group.c_stride;
+  const int64_t bytes = OutputElementBytes(types.c_type);
+  ASSERT_EQ((tile.c - group.c) % bytes, 0);
+  const int64_t elements = (tile.c - group.c) / bytes;
+  const bool row_major = types.c_layout == OutputLayout::kRowMajor;
+  const int64_t line = row_major ? 1 : group.c_stride;
+  const int64_t before = elements - row * (row_major ? group.c_stride : 1);
+  ASSERT_EQ(before % line, 0);
+  const int64_t column = before / line;
   ASSERT_EQ(column % kBlockRows, 0);
   ASSERT_GE(column, 0);
   ASSERT_LT(column, group.n);
@@ -104,8 +120,8 @@ int64_t LeastLongest(std::vector<int64_t> cycles, int64_t mean, int64_t ctas) {
   return least;
 }
 
-void CheckLists(std::span<const TileGroup> groups, int32_t multiprocessors,
-                const TileLists& lists) {
+void CheckLists(const ProblemTypes& types, std::span<const TileGroup> groups,
+                int32_t multiprocessors, const TileLists& lists) {
   ASSERT_NE(lists.instance, nullptr);
   const Instance& instance = *lists.instance;
   ASSERT_LE(lists.ctas, multiprocessors);
@@ -122,7 +138,7 @@ void CheckLists(std::span<const TileGroup> groups, int32_t multiprocessors,
     for (; list[i].width >= 0; ++i) {
       ASSERT_LT(i + 1, lists.tiles_per_cta) << "no end";
       ASSERT_LT(list[i].group, std::ssize(groups));
-      CheckTile(groups[list[i].group], instance, list[i], written[list[i].group]);
+      CheckTile(types, groups[list[i].group], instance, list[i], written[list[i].group]);
       if (testing::Test::HasFatalFailure()) return;
       cycles.push_back(TileCycles(instance, instance.widths[list[i].width], list[i].steps));
       load += cycles.back();
@@ -145,12 +161,13 @@ void CheckLists(std::span<const TileGroup> groups, int32_t multiprocessors,
 TEST(TilesTest, EveryOutputOnceInEveryInstance) {
   Random random(41);
   for (int round = 0; round < 60; ++round) {
-    const std::vector<TileGroup> groups = RandomGroups(random);
+    const ProblemTypes types = RandomTypes(random);
+    const std::vector<TileGroup> groups = RandomGroups(types, random);
     const int32_t multiprocessors = random.OneIn(3) ? kMultiprocessors : random.Between(1, 40);
     for (const Instance& instance : kInstances) {
-      const TileLists lists = CutTiles(instance, groups, multiprocessors);
+      const TileLists lists = CutTiles(instance, types, groups, multiprocessors);
       EXPECT_EQ(lists.instance, &instance);
-      CheckLists(groups, multiprocessors, lists);
+      CheckLists(types, groups, multiprocessors, lists);
       ASSERT_FALSE(HasFailure()) << "round " << round << ", " << instance.name;
     }
   }
@@ -159,20 +176,21 @@ TEST(TilesTest, EveryOutputOnceInEveryInstance) {
 TEST(TilesTest, ChoosesTheInstanceWithTheShortestLongestCta) {
   Random random(42);
   for (int round = 0; round < 60; ++round) {
-    const std::vector<TileGroup> groups = RandomGroups(random);
+    const ProblemTypes types = RandomTypes(random);
+    const std::vector<TileGroup> groups = RandomGroups(types, random);
     const int32_t multiprocessors = random.OneIn(3) ? kMultiprocessors : random.Between(1, 40);
-    const TileLists chosen = ChooseTiles(groups, multiprocessors);
+    const TileLists chosen = ChooseTiles(types, groups, multiprocessors);
     const Instance* best = nullptr;
     int64_t longest = 0;
     for (const Instance& instance : kInstances) {
-      const TileLists lists = CutTiles(instance, groups, multiprocessors);
+      const TileLists lists = CutTiles(instance, types, groups, multiprocessors);
       if (best != nullptr && lists.longest_cycles >= longest) continue;
       best = &instance;
       longest = lists.longest_cycles;
     }
     EXPECT_EQ(chosen.longest_cycles, longest);
     EXPECT_STREQ(chosen.instance->name, best->name);
-    CheckLists(groups, multiprocessors, chosen);
+    CheckLists(types, groups, multiprocessors, chosen);
     ASSERT_FALSE(HasFailure()) << "round " << round;
   }
 }
@@ -180,9 +198,10 @@ TEST(TilesTest, ChoosesTheInstanceWithTheShortestLongestCta) {
 TEST(TilesTest, TheSameListsForTheSameGroups) {
   Random random(43);
   for (int round = 0; round < 20; ++round) {
-    const std::vector<TileGroup> groups = RandomGroups(random);
-    const TileLists one = ChooseTiles(groups, kMultiprocessors);
-    const TileLists other = ChooseTiles(std::vector(groups), kMultiprocessors);
+    const ProblemTypes types = RandomTypes(random);
+    const std::vector<TileGroup> groups = RandomGroups(types, random);
+    const TileLists one = ChooseTiles(types, groups, kMultiprocessors);
+    const TileLists other = ChooseTiles(types, std::vector(groups), kMultiprocessors);
     ASSERT_EQ(one.instance, other.instance);
     ASSERT_EQ(one.entries.size(), other.entries.size());
     ASSERT_FALSE(one.entries.empty());
@@ -194,8 +213,8 @@ TEST(TilesTest, TheSameListsForTheSameGroups) {
 TEST(TilesTest, NothingToCompute) {
   const auto empty = Place(GroupsOf(256, 512, 0, 0));
   for (const std::span<const TileGroup> groups : {std::span<const TileGroup>(), {empty}}) {
-    const TileLists lists = ChooseTiles(groups, kMultiprocessors);
-    CheckLists(groups, kMultiprocessors, lists);
+    const TileLists lists = ChooseTiles({}, groups, kMultiprocessors);
+    CheckLists({}, groups, kMultiprocessors, lists);
     EXPECT_EQ(lists.ctas, 0);
     EXPECT_EQ(lists.longest_cycles, 0);
   }
@@ -218,7 +237,7 @@ TEST(TilesTest, CoversAreTheCheapest) {
           if (least[rows] == 0 || cycles < least[rows]) least[rows] = cycles;
         }
       }
-      const int64_t taken = CutTiles(instance, groups, 1).longest_cycles;
+      const int64_t taken = CutTiles(instance, {}, groups, 1).longest_cycles;
       EXPECT_GE(taken, least[m]);
       EXPECT_LE(taken, m <= 512 ? least[m] : least[m] + least[m] / 200)
           << instance.name << " m " << m << " k " << groups[0].k;
@@ -229,9 +248,9 @@ TEST(TilesTest, CoversAreTheCheapest) {
 // The cheapest cover of 128 rows is one tile; with CTAs to spare two are faster.
 TEST(TilesTest, CoversAreTradedForBalance) {
   const auto groups = Place(GroupsOf(128, 4096, 128));
-  EXPECT_EQ(CutTiles(kInstances[0], groups, 1).tiles_per_cta, 2);
-  EXPECT_EQ(CutTiles(kInstances[0], groups, 1).entries[0].rows, 128);
-  const TileLists lists = CutTiles(kInstances[0], groups, 2);
+  EXPECT_EQ(CutTiles(kInstances[0], {}, groups, 1).tiles_per_cta, 2);
+  EXPECT_EQ(CutTiles(kInstances[0], {}, groups, 1).entries[0].rows, 128);
+  const TileLists lists = CutTiles(kInstances[0], {}, groups, 2);
   EXPECT_EQ(lists.ctas, 2);
   EXPECT_EQ(lists.entries[0].rows, 64);
 }
@@ -274,7 +293,7 @@ TEST(TilesTest, ModelAgreesWithTheDevice) {
   for (const auto& [shape, name, us] : kMeasured) {
     const auto* const instance = std::ranges::find(kInstances, name, &Instance::name);
     ASSERT_NE(instance, std::end(kInstances));
-    const TileLists lists = CutTiles(*instance, NamedGroups(shape), kMultiprocessors);
+    const TileLists lists = CutTiles(*instance, {}, NamedGroups(shape), kMultiprocessors);
     const double predicted = Microseconds(lists.longest_cycles);
     EXPECT_NEAR(predicted / us, 1, kTolerance) << shape << " " << instance->name;
     absl::StrAppendFormat(&table, "%s %-8s %7.1f %7.1f (%.1f) %+3.0f %%\n", std::string(shape),
@@ -292,7 +311,7 @@ TEST(TilesTest, ChoosesWhatMeasuredBest) {
                {"P1", "prefill"}, {"D1", "decode"}, {"D2", "skewed"}, {"D3", "decode"}};
   for (const auto& [shape, instance] : cases) {
     const std::vector<TileGroup> groups = NamedGroups(shape);
-    const TileLists lists = ChooseTiles(groups, kMultiprocessors);
+    const TileLists lists = ChooseTiles({}, groups, kMultiprocessors);
     EXPECT_STREQ(lists.instance->name, instance) << shape;
     EXPECT_GT(lists.ctas, 0);
   }
