@@ -99,7 +99,7 @@ void LayOutHost(const Signature& signature, const OperandLayout& layout, int32_t
                       .c_stride = at.c_stride});
     block += static_cast<uint32_t>(sm90::PackedBlocks(n, k));
   }
-  schedule.tiles = sm90::ChooseTiles(groups, multiprocessors);
+  schedule.tiles = sm90::ChooseTiles(signature.types, groups, multiprocessors);
   schedule.tiles_per_cta = schedule.tiles.tiles_per_cta;
   if (schedule.prepared) schedule.prepare = PrepareGroups(signature, layout);
 }
