@@ -123,6 +123,7 @@ __device__ __forceinline__ void RunGemm(const GemmArguments& arguments) {
   LetNextGridStart();
   if (threadIdx.x < 128) {
     GiveRegisters<I::kProducerRegisters>();
+    // In this order: the other way round ptxas spills registers of `decode`.
     if (threadIdx.x == 32) NoteBegin(arguments);
     if (threadIdx.x == 0) Produce<I>(arguments, shared);
   } else {
