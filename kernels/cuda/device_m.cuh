@@ -39,13 +39,13 @@ struct GroupWalk {
 static_assert(kPortableTileRows == kScaleTileRows);
 
 // The combination of `value` of this and all lower threads of the CTA.
-template <class Combine>
-__device__ inline int64_t InclusiveScan(int64_t value, int64_t* warp_sums, Combine combine) {
+template <class T, class Combine>
+__device__ inline T InclusiveScan(T value, T* warp_sums, Combine combine) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
 #pragma unroll
   for (int distance = 1; distance < 32; distance *= 2) {
-    const int64_t lower = __shfl_up_sync(0xFFFFFFFFu, value, distance);
+    const T lower = __shfl_up_sync(0xFFFFFFFFu, value, distance);
     if (lane >= distance) value = combine(lower, value);
   }
   __syncthreads();  // the sums of the scan before have been read

@@ -21,9 +21,9 @@
 #include "kernels/cuda/portable.h"
 #include "kernels/cuda/proof.h"
 #include "kernels/cuda/rates.h"
-#include "kernels/sm90/expand.h"
 #include "kernels/sm90/gemm.h"
 #include "kernels/sm90/pack.h"
+#include "kernels/sm90/prepare.h"
 
 namespace tetrad::cuda {
 namespace {
@@ -73,7 +73,7 @@ TEST(ChooseImageTest, TakesTheNearestThatLoads) {
   }
 }
 
-const char* const kUnits[] = {"portable", "completion", "proof", "rates", "expand", "pack"};
+const char* const kUnits[] = {"portable", "completion", "proof", "rates", "pack", "prepare"};
 const char* const kHopperUnits[] = {"gemm_fp16", "gemm_bf16"};
 
 std::vector<KernelImage> AllImages() {
@@ -139,9 +139,9 @@ TEST(KernelImagesTest, EntriesAreThere) {
       {"proof", kProofCompareEntry},
       {"rates", kReadRateEntry},
       {"rates", kMmaRateEntry},
-      {"expand", sm90::kExpandEntry},
       {"pack", sm90::kPackEntry},
       {"pack", sm90::kUnpackEntry},
+      {"prepare", sm90::kPrepareEntry},
   };
   for (const sm90::Instance& instance : sm90::kInstances) {
     entries.emplace_back("gemm_fp16", absl::StrCat("tetrad_sm90_fp16_", instance.name));
@@ -215,9 +215,9 @@ TEST(ResourcesTest, NoEntrySpillsOrGrows) {
       {"completion", "tetrad_completion", 32, 0},
       {"proof", "tetrad_proof_fill", 64, 0},
       {"proof", "tetrad_proof_compare", 64, 0},
-      {"expand", "tetrad_sm90_expand", 32, 0},
       {"pack", "tetrad_sm90_pack", 40, 18496},
       {"pack", "tetrad_sm90_unpack", 40, 18496},
+      {"prepare", "tetrad_sm90_prepare", 32, 1568},
       {"rates", "tetrad_rate_read", 64, 0, 64, 0},
       {"rates", "tetrad_rate_mma", 96, 0, 168, 49152},
       {"gemm_fp16", "tetrad_sm90_fp16_mixed", 0, 0, 168, 0},
@@ -256,6 +256,8 @@ TEST(ResourcesTest, NoEntrySpillsOrGrows) {
 
 // Of the CUDA C++ Programming Guide, "Compute Capabilities".
 constexpr int kRegisters = 65536;  // of a multiprocessor, all architectures
+constexpr int kSharedBytesOf90 = 228 * 1024;
+constexpr int kReservedBytes = 1024;  // of shared memory, what the system takes of a CTA
 
 // One CTA; its dynamic shared memory is what no report of ptxas knows.
 TEST(ResourcesTest, HopperInstancesFit) {
@@ -274,25 +276,24 @@ TEST(ResourcesTest, HopperInstancesFit) {
   }
 }
 
-// By registers; it takes no shared memory.
-TEST(ResourcesTest, ExpansionFitsBesideDecode) {
+TEST(ResourcesTest, PrepareFitsBesideDecode) {
   const std::map<std::string, Resources> all = ReadResources();
   const auto* const decode =
       std::ranges::find(sm90::kInstances, std::string_view("decode"), &sm90::Instance::name);
   ASSERT_NE(decode, std::end(sm90::kInstances));
   const int of_decode = all.at("gemm_fp16 sm_90a tetrad_sm90_fp16_decode").registers;
-  const int of_expand = all.at("expand sm_90 tetrad_sm90_expand").registers;
+  const Resources& of_prepare = all.at("prepare sm_90 tetrad_sm90_prepare");
   constexpr int kGranule = 8;  // registers of a thread
   EXPECT_LE(of_decode * sm90::Threads(*decode) +
-                (of_expand + kGranule - 1) / kGranule * kGranule * sm90::kExpandThreads,
+                (of_prepare.registers + kGranule - 1) / kGranule * kGranule * sm90::kPrepareThreads,
             kRegisters);
+  EXPECT_LE(sm90::SharedBytes(*decode) + of_prepare.shared + 2 * kReservedBytes, kSharedBytesOf90);
 }
 
 TEST(ResourcesTest, PromisedCtasOfThePortableKernelFit) {
   constexpr int kRegisterGranule = 256;  // a warp
-  constexpr int kReserved = 1024;        // shared bytes that the system takes of a CTA
   const std::map<std::string, int> shared_bytes = {
-      {"sm_80", 164 * 1024}, {"sm_90", 228 * 1024}, {"sm_100", 228 * 1024}};
+      {"sm_80", 164 * 1024}, {"sm_90", kSharedBytesOf90}, {"sm_100", 228 * 1024}};
   int checked = 0;
   for (const auto& [key, used] : ReadResources()) {
     if (key.find("portable") != 0) continue;
@@ -300,7 +301,7 @@ TEST(ResourcesTest, PromisedCtasOfThePortableKernelFit) {
     const int of_warp =
         (used.registers * 32 + kRegisterGranule - 1) / kRegisterGranule * kRegisterGranule;
     EXPECT_GE(kRegisters / (of_warp * kPortableThreads / 32), kPortableCtasPerMultiprocessor);
-    EXPECT_GE(shared_bytes.at(architecture) / (kPortableSharedBytes + used.shared + kReserved),
+    EXPECT_GE(shared_bytes.at(architecture) / (kPortableSharedBytes + used.shared + kReservedBytes),
               kPortableCtasPerMultiprocessor);
     ++checked;
   }

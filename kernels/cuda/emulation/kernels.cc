@@ -7,8 +7,8 @@
 #include "kernels/cuda/completion.cu"
 #include "kernels/cuda/portable.cu"
 #include "kernels/cuda/proof.cu"
-#include "kernels/sm90/expand.cu"
 #include "kernels/sm90/pack.cu"
+#include "kernels/sm90/prepare.cu"
 
 namespace tetrad::cuda::emulation {
 namespace {
@@ -38,7 +38,7 @@ constexpr Entry kEntries[] = {
     {kCompletionEntry, CallWith<&tetrad_completion>},
     {kProofFillEntry, CallWith<&tetrad_proof_fill>},
     {kProofCompareEntry, CallWith<&tetrad_proof_compare>},
-    {sm90::kExpandEntry, CallWith<&tetrad_sm90_expand>},
+    {sm90::kPrepareEntry, CallWith<&tetrad_sm90_prepare>},
     {sm90::kPackEntry, CallWith<&tetrad_sm90_pack>},
     {sm90::kUnpackEntry, CallWith<&tetrad_sm90_unpack>},
 };

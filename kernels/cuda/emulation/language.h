@@ -55,13 +55,26 @@ inline uint32_t __vcmpne4(uint32_t x, uint32_t y) {
   return result;
 }
 
-inline int64_t __shfl_up_sync(uint32_t, int64_t value, int distance) {
+template <class T>
+T __shfl_up_sync(uint32_t, T value, int distance) {
+  using Words = std::array<uint32_t, sizeof(T) / sizeof(uint32_t)>;
   auto& cta = ::tetrad::cuda::emulation::Cta::Current();
-  const auto halves = std::bit_cast<std::array<uint32_t, 2>>(value);
-  const auto& lanes = cta.Exchange(halves);
+  const auto words = std::bit_cast<Words>(value);
+  const auto& lanes = cta.Exchange(words);
   const int lane = static_cast<int>(cta.thread() % 32);
   const auto& from = lanes[static_cast<size_t>(lane < distance ? lane : lane - distance)];
-  return std::bit_cast<int64_t>(std::array<uint32_t, 2>{from[0], from[1]});
+  Words shifted;
+  std::copy_n(from.begin(), shifted.size(), shifted.begin());
+  return std::bit_cast<T>(shifted);
+}
+
+inline uint32_t __ballot_sync(uint32_t, bool vote) {
+  auto& cta = ::tetrad::cuda::emulation::Cta::Current();
+  const uint32_t value = vote ? 1 : 0;
+  const auto& lanes = cta.Exchange({&value, 1});
+  uint32_t votes = 0;
+  for (size_t lane = 0; lane < lanes.size(); ++lane) votes |= lanes[lane][0] << lane;
+  return votes;
 }
 
 template <class T>
