@@ -57,7 +57,8 @@ inline uint32_t __vcmpne4(uint32_t x, uint32_t y) {
 
 template <class T>
 T __shfl_up_sync(uint32_t, T value, int distance) {
-  using Words = std::array<uint32_t, sizeof(T) / sizeof(uint32_t)>;
+  static_assert(sizeof(T) % 4 == 0);
+  using Words = std::array<uint32_t, sizeof(T) / 4>;
   auto& cta = ::tetrad::cuda::emulation::Cta::Current();
   const auto words = std::bit_cast<Words>(value);
   const auto& lanes = cta.Exchange(words);
