@@ -16,13 +16,7 @@
 namespace tetrad {
 namespace {
 
-constexpr int64_t kMaxRows = std::numeric_limits<int32_t>::max();
-
-absl::Status CheckRows(int64_t rows) {
-  if (rows <= kMaxRows) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("m: ", rows, " rows in all groups, the limit is ", kMaxRows));
-}
+constexpr int64_t kMaxTiles = std::numeric_limits<int32_t>::max();  // of a CTA
 
 // Whether the activations are a matrix of tokens as they lie.
 bool IsOneMatrix(const Signature& signature, const OperandLayout& layout) {
@@ -72,7 +66,7 @@ absl::Status LayOutLive(const Signature& signature, int32_t multiprocessors,
   schedule.live_ctas = multiprocessors;
   schedule.covers = sm90::CoverTable(*schedule.tiles.instance, shape.k);
   const int64_t most = sm90::MostTilesPerCta(*schedule.tiles.instance, shape, multiprocessors);
-  if (most > kMaxRows) {
+  if (most > kMaxTiles) {
     return absl::InvalidArgumentError(
         absl::StrCat("capacity: rows=", signature.capacity_rows, " may need ", most,
                      " tiles a multiprocessor, the limit is ", kMaxRows));
@@ -114,12 +108,10 @@ int64_t HopperSchedule::host_bytes() const {
 
 absl::StatusOr<HopperSchedule> LayOutHopper(const Signature& signature, const OperandLayout& layout,
                                             int32_t multiprocessors) {
-  TETRAD_RETURN_IF_ERROR(CheckRows(layout.rows));
   HopperSchedule schedule;
   schedule.prepared = !IsOneMatrix(signature, layout);
   schedule.pitch = std::ranges::max_element(signature.groups, {}, &GroupShape::k)->k;
   schedule.rows = schedule.prepared ? layout.rows : layout.a_bytes / (int64_t{schedule.pitch} * 2);
-  TETRAD_RETURN_IF_ERROR(CheckRows(schedule.rows));
   if (signature.device_m()) {
     TETRAD_RETURN_IF_ERROR(LayOutLive(signature, multiprocessors, schedule));
   } else {

@@ -45,7 +45,8 @@ struct HopperSchedule {
   int64_t host_bytes() const;
 };
 
-// INVALID_ARGUMENT where a size exceeds what the kernel can count; names it.
+// The signature has as few tiles as BuildPlan() allows, so that rows are counted in 32 bits.
+// INVALID_ARGUMENT where a capacity may need more tiles than a CTA can list.
 absl::StatusOr<HopperSchedule> LayOutHopper(const Signature& signature, const OperandLayout& layout,
                                             int32_t multiprocessors);
 
