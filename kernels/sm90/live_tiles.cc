@@ -26,23 +26,31 @@ int64_t TilesIn(uint32_t cover) {
   return tiles;
 }
 
-// Group `i` of a spread from half to one and a half times the mean.
-int32_t SpreadRows(const LiveShape& shape, int64_t i) {
+// The spread is tried at sizes around the mean, in 16ths: with one alone, whether its last tiles
+// happen to fit the multiprocessors would choose.
+constexpr int64_t kUnit = 16;
+constexpr int64_t kLeastSize = 12;
+constexpr int64_t kMostSize = 20;
+
+// Group `i` of a spread from half to one and a half times `size` 16ths of the mean, rounded.
+int32_t SpreadRows(const LiveShape& shape, int64_t i, int64_t size) {
   const int64_t mean = CeilDiv(shape.capacity_rows, shape.groups);
+  // The first group has half the mean, each next one a gap more.
   const int64_t gaps = std::max<int64_t>(shape.groups - 1, 1);
-  const int64_t rows = shape.groups == 1 ? mean : (mean * (gaps + 2 * i) + gaps) / (2 * gaps);
+  const int64_t in_spread = shape.groups == 1 ? 2 * gaps : gaps + 2 * i;
+  const int64_t rows = (mean * size * in_spread + gaps * kUnit) / (2 * gaps * kUnit);
   return static_cast<int32_t>(std::min(rows, shape.capacity_rows));
 }
 
 // Of the CTA that takes longest, when the tiles of that spread are dealt as live_tiles.cuh does.
-int64_t LongestCycles(const Instance& instance, const LiveShape& shape, int32_t ctas) {
-  const std::vector<uint32_t> covers = CoverTable(instance, shape.k);
+int64_t LongestCycles(const Instance& instance, const std::vector<uint32_t>& covers,
+                      const LiveShape& shape, int64_t size, int32_t ctas) {
   const int32_t widths = WidthsOf(instance);
   const int32_t widest = instance.widths[widths - 1];
   const auto steps = static_cast<int32_t>(CeilDiv(shape.k, kBlockK));
   int64_t tiles[kMaxWidths] = {};
   for (int64_t group = 0; group < shape.groups; ++group) {
-    const int32_t rows = SpreadRows(shape, group);
+    const int32_t rows = SpreadRows(shape, group, size);
     const int32_t whole = WholeTiles(rows, widest);
     const uint32_t cover = covers[static_cast<size_t>(rows - whole * widest)];
     for (int32_t w = 0; w < widths; ++w) tiles[w] += cover >> (8 * w) & 0xFF;
@@ -130,10 +138,14 @@ const Instance& ChooseLiveInstance(const LiveShape& shape, int32_t multiprocesso
   const Instance* best = nullptr;
   int64_t least = 0;
   for (const Instance& instance : kInstances) {
-    const int64_t longest = LongestCycles(instance, shape, multiprocessors);
-    if (best == nullptr || longest < least) {
+    const std::vector<uint32_t> covers = CoverTable(instance, shape.k);
+    int64_t cycles = 0;
+    for (int64_t size = kLeastSize; size <= kMostSize; ++size) {
+      cycles += LongestCycles(instance, covers, shape, size, multiprocessors);
+    }
+    if (best == nullptr || cycles < least) {
       best = &instance;
-      least = longest;
+      least = cycles;
     }
   }
   return *best;
