@@ -124,8 +124,8 @@ __device__ __forceinline__ void RunGemm(const GemmArguments& arguments) {
   if (arguments.live.m_source != MSource::kHost) {
     // The slots are free until the first copy.
     constexpr int kKept = KeptGroups<I>(I::kSlots * I::kSlotBytes);
-    auto& scratch = *reinterpret_cast<LiveScratch<I, kKept>*>(dynamic + shared.slots -
-                                                              SharedAddress(dynamic));
+    auto& scratch =
+        *reinterpret_cast<LiveScratch<I, kKept>*>(dynamic + shared.slots - SharedAddress(dynamic));
     static_assert(sizeof(scratch) <= I::kSlots * I::kSlotBytes);
     // Opaque: what the roles make of it must not be carried over from here.
     int thread = static_cast<int>(threadIdx.x);

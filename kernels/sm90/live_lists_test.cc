@@ -110,7 +110,8 @@ std::vector<GroupProblem> Resolve(const Launch& launch, uint32_t* error) {
 }
 
 int64_t FirstRow(const Launch& launch, const GroupProblem& group) {
-  const auto bytes = static_cast<int64_t>(reinterpret_cast<uintptr_t>(group.a)) - (int64_t{1} << 40);
+  const auto bytes =
+      static_cast<int64_t>(reinterpret_cast<uintptr_t>(group.a)) - (int64_t{1} << 40);
   return bytes / ActivationBytes(launch.types.a_type, 1, group.k);
 }
 
@@ -137,10 +138,9 @@ void CheckTile(const Launch& launch, const GroupProblem& group, const TileEntry&
   ASSERT_EQ(column % (kBlockRows * I::kStrips), 0);
   EXPECT_EQ(tile.block, (tile.group * strips + column / kBlockRows) * steps);
   const bool row_major = launch.types.c_layout == OutputLayout::kRowMajor;
-  const auto c =
-      static_cast<int64_t>(reinterpret_cast<uintptr_t>(group.c)) - (int64_t{1} << 40) +
-      (row_major ? row * live.c_stride + column : column * live.c_stride + row) *
-          OutputElementBytes(launch.types.c_type);
+  const auto c = static_cast<int64_t>(reinterpret_cast<uintptr_t>(group.c)) - (int64_t{1} << 40) +
+                 (row_major ? row * live.c_stride + column : column * live.c_stride + row) *
+                     OutputElementBytes(launch.types.c_type);
   EXPECT_EQ(tile.c, c);
   auto& rows = covered[{tile.group, column}];
   rows.resize(static_cast<size_t>(group.m));
@@ -192,7 +192,8 @@ void CheckLaunch(Launch& launch) {
     most = std::max(most, length);
   }
   EXPECT_LE(most - least, 1) << "dealt in turn";
-  for (const TileEntry& entry : std::span(launch.lists).last(static_cast<size_t>(launch.tiles_per_cta))) {
+  for (const TileEntry& entry :
+       std::span(launch.lists).last(static_cast<size_t>(launch.tiles_per_cta))) {
     ASSERT_EQ(entry.width, kUntouched) << "behind all lists";
   }
   size_t strips = 0;
@@ -212,7 +213,7 @@ void FillValues(Random& random, bool hostile, Launch& launch) {
   const auto lie = [&] {
     constexpr int32_t kLies[] = {std::numeric_limits<int32_t>::min(), -1, 0,
                                  std::numeric_limits<int32_t>::max()};
-    return random.OneIn(3) ? capacity + 1
+    return random.OneIn(3)   ? capacity + 1
            : random.OneIn(2) ? random.Between(-5, capacity)
                              : kLies[random.Below(4)];
   };
@@ -241,8 +242,7 @@ Launch RandomLaunch(Random& random, MSource source, int32_t groups) {
   Launch launch;
   launch.types.a_type = ActivationType::kFp16;
   launch.types.c_type = random.OneIn(2) ? OutputType::kFp32 : OutputType::kBf16;
-  launch.types.c_layout =
-      random.OneIn(2) ? OutputLayout::kColumnMajor : OutputLayout::kRowMajor;
+  launch.types.c_layout = random.OneIn(2) ? OutputLayout::kColumnMajor : OutputLayout::kRowMajor;
   launch.live.m_source = source;
   launch.live.group_count = groups;
   launch.live.n = random.OneIn(4) ? random.Between(1, 90) : random.Between(1, 700);
@@ -271,9 +271,9 @@ void CheckInstance() {
         if (groups > I::kThreads) CheckLaunch<I, I::kThreads>(launch);
         if (groups > 2 * I::kThreads) CheckLaunch<I, 2 * I::kThreads>(launch);
         ASSERT_FALSE(testing::Test::HasFailure())
-            << I::kInstance.name << ", groups " << groups << ", source "
-            << static_cast<int>(source) << ", hostile " << hostile << ", capacity "
-            << launch.live.capacity_rows << ", n " << launch.live.n << ", CTAs " << launch.ctas;
+            << I::kInstance.name << ", groups " << groups << ", source " << static_cast<int>(source)
+            << ", hostile " << hostile << ", capacity " << launch.live.capacity_rows << ", n "
+            << launch.live.n << ", CTAs " << launch.ctas;
       }
     }
   }

@@ -104,8 +104,8 @@ int64_t MostRowTilesOfCounts(const std::vector<uint32_t>& covers, int32_t widest
   if (shape.capacity_rows > kCoverRows) {
     const auto capacity = static_cast<int32_t>(
         std::min<int64_t>(shape.capacity_rows, std::numeric_limits<int32_t>::max()));
-    most = std::max(
-        most, WholeTiles(capacity, widest) + most_of(kCoverRows - widest + 1, kCoverRows));
+    most =
+        std::max(most, WholeTiles(capacity, widest) + most_of(kCoverRows - widest + 1, kCoverRows));
   }
   return shape.groups * most;
 }

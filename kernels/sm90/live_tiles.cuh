@@ -290,8 +290,8 @@ class ListFormer {
     const auto column = static_cast<int32_t>(strip * kStripRows);
     const int32_t stack_row = scratch_.first_row[at] + row;
     const bool row_major = types_.c_layout == OutputLayout::kRowMajor;
-    const int64_t element = row_major ? stack_row * live_.c_stride + column
-                                      : column * live_.c_stride + stack_row;
+    const int64_t element =
+        row_major ? stack_row * live_.c_stride + column : column * live_.c_stride + stack_row;
     TileEntry tile;
     tile.group = window + at;
     tile.block = static_cast<uint32_t>(tile.group) * blocks + strip * I::kStrips * steps;
