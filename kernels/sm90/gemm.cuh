@@ -127,11 +127,12 @@ __device__ __forceinline__ void RunGemm(const GemmArguments& arguments) {
     auto& scratch =
         *reinterpret_cast<LiveScratch<I, kKept>*>(dynamic + shared.slots - SharedAddress(dynamic));
     static_assert(sizeof(scratch) <= I::kSlots * I::kSlotBytes);
+    WaitForPriorGrid();
     // Opaque: what the roles make of it must not be carried over from here.
     int thread = static_cast<int>(threadIdx.x);
     asm volatile("" : "+r"(thread));
     ListFormer<I, kKept>(arguments.live, arguments.types, arguments.tiles_per_cta, scratch, thread)
-        .Form(&arguments.state->error_word, [] { WaitForPriorGrid(); });
+        .Form(&arguments.state->error_word);
     FenceAsyncProxy();
     __syncthreads();
   }

@@ -65,7 +65,7 @@ void RunCta(const Launch& launch, uint32_t cta, uint32_t* error_word) {
     __syncthreads();
     ListFormer<I, kKept>(launch.live, launch.types, launch.tiles_per_cta, scratch,
                          static_cast<int>(threadIdx.x))
-        .Form(error_word, [] {});
+        .Form(error_word);
   });
 }
 

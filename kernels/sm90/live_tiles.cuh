@@ -9,8 +9,8 @@
 // than MostTilesPerCta() says, so at worst tiles are missing or computed twice.
 //
 // Tiles are numbered: all of the widest width, groups ascending, in a group strip by strip, in
-// a strip row by row; then those of the next width. Tile t belongs to CTA t mod grid. This runs
-// before the first copy of a launch, so the steps are few:
+// a strip row by row; then those of the next width. Tile t belongs to CTA t mod grid. Numbers fit
+// 32 bits, since lists have an entry of 48 bytes for every tile there can be. This runs before the first copy of a launch, so the steps are few:
 //
 //   one thread a group         value -> rows and cover -> tiles of each width; scan in the warp
 //   barrier
@@ -72,11 +72,10 @@ class ListFormer {
         warp_(thread / 32),
         lane_(thread % 32) {}
 
-  // All threads; `wait` returns when the grid before has ended. The list, and the scratch for
-  // other use, are there after a barrier.
-  template <class Wait>
-  __device__ __forceinline__ void Form(uint32_t* error_word, Wait wait) {
-    // The table is the plan's: its loads are under way while this waits and reads the counts.
+  // All threads, when the grid before has ended. The list, and the scratch for other use, are
+  // there after a barrier.
+  __device__ __forceinline__ void Form(uint32_t* error_word) {
+    // The table and the counts are on their way together.
     constexpr int kLoads = (kCoverRows + I::kThreads) / I::kThreads;
     uint32_t covers[kLoads];
 #pragma unroll
@@ -84,7 +83,6 @@ class ListFormer {
       const int rows = thread_ + i * I::kThreads;
       covers[i] = rows <= kCoverRows ? __ldg(live_.covers + rows) : 0;
     }
-    wait();
     int32_t value = Read(0);
     if (Offsets() && thread_ == 0) row_ = ReadOrigin();
 #pragma unroll
@@ -111,7 +109,7 @@ class ListFormer {
           CountTiles(warps);
         }
         WriteTiles(begin + window, warps, totals, before);
-        AddWindow(warps, before);
+        if (window + I::kThreads < groups) AddWindow(warps, before);
       }
 #pragma unroll
       for (int w = 0; w < I::kWidths; ++w) next_tile_ += totals[w] * columns_;
@@ -181,6 +179,7 @@ class ListFormer {
       if (lane_ == 31) scratch_.warp_ends[warp_] = end;
     }
     __syncthreads();  // as above
+#pragma unroll 4
     for (int i = 0; i < warps; ++i) {
       if (i == warp_) lower = max(lower, row_);
       row_ = max(row_, scratch_.warp_ends[i]);
@@ -237,6 +236,7 @@ class ListFormer {
   }
 
   __device__ __forceinline__ void AddWindow(int warps, uint32_t (&sums)[I::kWidths]) const {
+#pragma unroll 4
     for (int i = 0; i < warps; ++i) {
 #pragma unroll
       for (int w = 0; w < I::kWidths; ++w) sums[w] += scratch_.warp_tiles[w][i];
@@ -256,6 +256,7 @@ class ListFormer {
       const int at = of_warp * 32 + lane_;
       const uint32_t tiles = scratch_.tiles[which][at];
       uint32_t number = scratch_.tiles_before[which][at];
+#pragma unroll 4
       for (int i = 0; i < of_warp; ++i) number += scratch_.warp_tiles[which][i];
       int32_t width = 0, wider_rows = 0;
 #pragma unroll
