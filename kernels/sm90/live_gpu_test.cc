@@ -120,7 +120,7 @@ class Sm90LiveGpuTest : public cuda::GpuTest {
       const LiveShape shape{problem.m_source, problem.capacity_rows, problem.groups, problem.n,
                             problem.k};
       arguments.tiles_per_cta = static_cast<int32_t>(MostTilesPerCta(instance, shape, ctas));
-      entries.resize(static_cast<size_t>(ctas * arguments.tiles_per_cta) + 1);
+      entries.resize(static_cast<size_t>(ctas) * static_cast<size_t>(arguments.tiles_per_cta) + 1);
       for (TileEntry& entry : entries) entry.width = kMaxWidths;  // no tile and no end
       lists = Upload(std::span(entries));
       const auto covers = CoverTable(instance, problem.k);

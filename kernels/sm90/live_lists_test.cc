@@ -44,6 +44,7 @@ struct Launch {
   int32_t tiles_per_cta = 0;
   uint32_t error_word = 0;
   std::vector<TileEntry> lists;
+  uint8_t base[1] = {};  // of all operands, for the CPU; never read
 };
 
 constexpr int32_t kUntouched = 0x5A5A5A5A;
@@ -78,7 +79,8 @@ void RunCtas(Launch& launch, Change change) {
   TileEntry untouched;
   untouched.width = kUntouched;
   // A list more, which nobody may write.
-  launch.lists.assign(static_cast<size_t>((launch.ctas + 1) * launch.tiles_per_cta), untouched);
+  launch.lists.assign(
+      static_cast<size_t>(launch.ctas + 1) * static_cast<size_t>(launch.tiles_per_cta), untouched);
   launch.live.lists = launch.lists.data();
   launch.live.covers = covers.data();
   launch.live.m_values = launch.values.data();
@@ -99,20 +101,23 @@ std::vector<GroupProblem> Resolve(const Launch& launch, uint32_t* error) {
   problem.capacity_rows = launch.live.capacity_rows;
   problem.m_values = launch.values.data();
   problem.c_stride = launch.live.c_stride;
-  // Never read.
-  problem.a = reinterpret_cast<const uint8_t*>(uintptr_t{1} << 40);
-  problem.b = problem.a;
-  problem.b_scales = problem.a;
-  problem.c = reinterpret_cast<void*>(uintptr_t{1} << 40);
+  problem.a = launch.base;
+  problem.b = launch.base;
+  problem.b_scales = launch.base;
+  problem.c = const_cast<uint8_t*>(launch.base);
   std::vector<GroupProblem> groups(static_cast<size_t>(problem.groups));
   cpu::ResolveDeviceM(problem, launch.types, groups, error);
   return groups;
 }
 
+// Bytes from the base of the operand.
+int64_t Offset(const Launch& launch, const void* at) {
+  return static_cast<int64_t>(reinterpret_cast<uintptr_t>(at) -
+                              reinterpret_cast<uintptr_t>(launch.base));
+}
+
 int64_t FirstRow(const Launch& launch, const GroupProblem& group) {
-  const auto bytes =
-      static_cast<int64_t>(reinterpret_cast<uintptr_t>(group.a)) - (int64_t{1} << 40);
-  return bytes / ActivationBytes(launch.types.a_type, 1, group.k);
+  return Offset(launch, group.a) / ActivationBytes(launch.types.a_type, 1, group.k);
 }
 
 // Checks a tile against its group, and counts the rows of the strip as covered.
@@ -138,7 +143,7 @@ void CheckTile(const Launch& launch, const GroupProblem& group, const TileEntry&
   ASSERT_EQ(column % (kBlockRows * I::kStrips), 0);
   EXPECT_EQ(tile.block, (tile.group * strips + column / kBlockRows) * steps);
   const bool row_major = launch.types.c_layout == OutputLayout::kRowMajor;
-  const auto c = static_cast<int64_t>(reinterpret_cast<uintptr_t>(group.c)) - (int64_t{1} << 40) +
+  const auto c = Offset(launch, group.c) +
                  (row_major ? row * live.c_stride + column : column * live.c_stride + row) *
                      OutputElementBytes(launch.types.c_type);
   EXPECT_EQ(tile.c, c);
@@ -152,9 +157,10 @@ void CheckList(const Launch& launch, int32_t cta, const std::vector<GroupProblem
                bool widest_first,
                std::map<std::pair<int32_t, int32_t>, std::vector<uint8_t>>& covered,
                int32_t* length) {
-  const auto list = std::span(launch.lists)
-                        .subspan(static_cast<size_t>(cta * launch.tiles_per_cta),
-                                 static_cast<size_t>(launch.tiles_per_cta));
+  const auto list =
+      std::span(launch.lists)
+          .subspan(static_cast<size_t>(cta) * static_cast<size_t>(launch.tiles_per_cta),
+                   static_cast<size_t>(launch.tiles_per_cta));
   size_t i = 0;
   for (; list[i].width >= 0 && list[i].width != kUntouched; ++i) {
     ASSERT_LT(i + 1, list.size()) << "no end";

@@ -9,8 +9,9 @@
 // than MostTilesPerCta() says, so at worst tiles are missing or computed twice.
 //
 // Tiles are numbered: all of the widest width, groups ascending, in a group strip by strip, in
-// a strip row by row; then those of the next width. Tile t belongs to CTA t mod grid. Numbers fit
-// 32 bits, since lists have an entry of 48 bytes for every tile there can be. This runs before the first copy of a launch, so the steps are few:
+// a strip row by row; then those of the next width. Numbers fit 32 bits, since lists have an
+// entry of 48 bytes for every tile there can be. Tile t belongs to CTA t mod grid. This runs
+// before the first copy of a launch, so the steps are few:
 //
 //   one thread a group         value -> rows and cover -> tiles of each width; scan in the warp
 //   barrier
