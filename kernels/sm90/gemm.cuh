@@ -15,6 +15,7 @@
 #include "kernels/sm90/epilogue.cuh"
 #include "kernels/sm90/expand_weights.cuh"
 #include "kernels/sm90/gemm.h"
+#include "kernels/sm90/live_tiles.cuh"
 #include "kernels/sm90/main_loop.cuh"
 #include "kernels/sm90/packed_weights.h"
 #include "kernels/sm90/ptx.cuh"
@@ -22,13 +23,20 @@
 
 namespace tetrad::sm90 {
 
+// Where the CTA's list begins.
+__device__ __forceinline__ const TileEntry* ListOf(const GemmArguments& arguments) {
+  const TileEntry* const lists =
+      arguments.live.m_source == MSource::kHost ? arguments.tiles : arguments.live.lists;
+  return lists + int64_t{blockIdx.x} * arguments.tiles_per_cta;
+}
+
 // A strip that a tile lacks (its columns end before) is not fetched; its consumers run
 // over whatever the slot holds and store nothing.
 template <class I>
 __device__ __forceinline__ void Produce(const GemmArguments& arguments, const Shared<I>& shared) {
   RingPosition<I> at;
   at.parity = 1;
-  const TileEntry* tile = arguments.tiles + int64_t{blockIdx.x} * arguments.tiles_per_cta;
+  const TileEntry* tile = ListOf(arguments);
   bool waited = false;
   for (; tile->width >= 0; ++tile) {
     const int which = tile->width;
@@ -79,7 +87,7 @@ __device__ __forceinline__ void Consume(const GemmArguments& arguments, const Sh
                            kBlockCodeBytes + slab * kSlabScaleBytes + lane / 4 * 8u};
   const bool elected = lane == 0;
   RingPosition<I> at;
-  const TileEntry* tile = arguments.tiles + int64_t{blockIdx.x} * arguments.tiles_per_cta;
+  const TileEntry* tile = ListOf(arguments);
   WaitForPriorGrid();
   while (true) {
     const int which = Uniform(tile->width);
@@ -121,6 +129,21 @@ __device__ __forceinline__ void RunGemm(const GemmArguments& arguments) {
   if (threadIdx.x == 0) shared.InitBarriers();
   __syncthreads();
   LetNextGridStart();
+  if (arguments.live.m_source != MSource::kHost) {
+    // The slots are free until the first copy.
+    constexpr int kKept = KeptGroups<I>(I::kSlots * I::kSlotBytes);
+    auto& scratch =
+        *reinterpret_cast<LiveScratch<I, kKept>*>(dynamic + shared.slots - SharedAddress(dynamic));
+    static_assert(sizeof(scratch) <= I::kSlots * I::kSlotBytes);
+    WaitForPriorGrid();
+    // Opaque: what the roles make of it must not be carried over from here.
+    int thread = static_cast<int>(threadIdx.x);
+    asm volatile("" : "+r"(thread));
+    ListFormer<I, kKept>(arguments.live, arguments.types, arguments.tiles_per_cta, scratch, thread)
+        .Form(&arguments.state->error_word);
+    FenceAsyncProxy();
+    __syncthreads();
+  }
   if (threadIdx.x < 128) {
     GiveRegisters<I::kProducerRegisters>();
     // In this order: the other way round ptxas spills registers of `decode`.

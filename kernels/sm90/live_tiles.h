@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/nvfp4.h"
 #include "kernels/problem.h"
 #include "kernels/sm90/instances.h"
 
@@ -18,6 +19,11 @@ namespace tetrad::sm90 {
 // Rows that the table covers; of a group with more, whole tiles of the widest width are
 // taken off first.
 inline constexpr int32_t kCoverRows = 512;
+
+// How many those are.
+TETRAD_HOST_DEVICE constexpr int32_t WholeTiles(int32_t rows, int32_t widest) {
+  return rows <= kCoverRows ? 0 : (rows - kCoverRows + widest - 1) / widest;
+}
 
 // Entry r, for r in 0..kCoverRows: tiles of each width that cover r rows in the cheapest
 // way (TileCycles), byte w for width w.

@@ -64,6 +64,12 @@ __device__ inline void CopyBox(uint32_t to, const CUtensorMap* map, int32_t x, i
       : "memory");
 }
 
+// "membar/fence": what this thread did in shared memory comes before copies that the engine
+// begins after it.
+__device__ inline void FenceAsyncProxy() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 // "setmaxnreg"
 template <int kRegisters>
 __device__ inline void GiveRegisters() {

@@ -17,6 +17,7 @@
 // The names are CUDA's.
 // NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming)
 #define __device__
+#define __forceinline__ inline
 #define __global__
 #define __grid_constant__
 #define __launch_bounds__(...)
@@ -36,6 +37,7 @@ struct uint4 {
 };
 inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
 
+using std::max;
 using std::min;
 
 inline void __syncthreads() { ::tetrad::cuda::emulation::Cta::Current().Barrier(); }
