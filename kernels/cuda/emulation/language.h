@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // As much of CUDA C++ as our device code uses, for a C++ compiler: words,
-// indices and intrinsics. Included before device code by emulation/kernels.cc
-// only.
+// indices and intrinsics. Included before device code, by emulation/kernels.cc
+// and tests of device code only.
 #pragma once
 
 #include <algorithm>
