@@ -69,7 +69,7 @@ absl::Status LayOutLive(const Signature& signature, int32_t multiprocessors,
   if (most > kMaxTiles) {
     return absl::InvalidArgumentError(
         absl::StrCat("capacity: rows=", signature.capacity_rows, " may need ", most,
-                     " tiles a multiprocessor, the limit is ", kMaxRows));
+                     " tiles a multiprocessor, the limit is ", kMaxTiles));
   }
   schedule.tiles_per_cta = static_cast<int32_t>(most);
   return absl::OkStatus();
