@@ -7,11 +7,13 @@
 //
 // FP16: a code moves to bits 9..11 (2^-14 times its value), a scale to bits 7..14
 // (2^7 times its value), so a product is 2^-7 times what it stands for. BF16: the same
-// numbers, from a code at bits 6..8 (2^-126) and a scale at 2^119.
+// numbers, from a code at bits 6..8 (2^-126) and a scale at bits 4..11 (2^119). How, is in
+// packed_weights.h, where the host can run it; what is not there is the arithmetic.
 #pragma once
 
 #include <cstdint>
 
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include "kernels/sm90/packed_weights.h"
@@ -52,57 +54,96 @@ __device__ inline void Pin(uint32_t (&fragment)[kFragmentRegisters]) {
   for (uint32_t& value : fragment) asm volatile("" : "+r"(value)::"memory");
 }
 
-// x times the lower or upper half of s: as an operand modifier, no instruction.
-__device__ inline uint32_t MultiplyByLow(uint32_t x, uint32_t s) {
-  const __half2 scale = __low2half2(*reinterpret_cast<const __half2*>(&s));
-  const __half2 product = __hmul2(*reinterpret_cast<const __half2*>(&x), scale);
-  return *reinterpret_cast<const uint32_t*>(&product);
+// PlainBits by "Logic and Shift Instructions: lop3", whose table is the function of
+// 0xF0, 0xCC and 0xAA.
+struct Lop3 {
+  __device__ static uint32_t Select(uint32_t a, uint32_t b, uint32_t mask) {
+    constexpr uint32_t kTable = PlainBits::Select(0xF0, 0xCC, 0xAA) & 0xFF;
+    return Of<kTable>(a, b, mask);
+  }
+  __device__ static uint32_t MaskAndSet(uint32_t a, uint32_t mask, uint32_t set) {
+    constexpr uint32_t kTable = PlainBits::MaskAndSet(0xF0, 0xCC, 0xAA) & 0xFF;
+    return Of<kTable>(a, mask, set);
+  }
+  template <uint32_t kTable>
+  __device__ static uint32_t Of(uint32_t a, uint32_t b, uint32_t c) {
+    uint32_t result;
+    asm("lop3.b32 %0, %1, %2, %3, %4;" : "=r"(result) : "r"(a), "r"(b), "r"(c), "n"(kTable));
+    return result;
+  }
+};
+
+template <class Pair>
+__device__ inline Pair AsPair(uint32_t x) {
+  return *reinterpret_cast<const Pair*>(&x);
 }
-__device__ inline uint32_t MultiplyByHigh(uint32_t x, uint32_t s) {
-  const __half2 scale = __high2half2(*reinterpret_cast<const __half2*>(&s));
-  const __half2 product = __hmul2(*reinterpret_cast<const __half2*>(&x), scale);
-  return *reinterpret_cast<const uint32_t*>(&product);
+template <class Pair>
+__device__ inline uint32_t AsBits(Pair pair) {
+  return *reinterpret_cast<const uint32_t*>(&pair);
 }
+
+// The codes of a word, and scales, as pairs of numbers; x times the lower or the upper
+// half of s: which half is an operand modifier, no instruction.
+template <class Format>
+struct Expansion;
+
+template <>
+struct Expansion<Fp16Format> {
+  __device__ static FragmentPairs Codes(uint32_t word) { return UnpackWord(word); }
+  __device__ static uint32_t First(uint32_t scales) { return FirstScales(scales); }
+  __device__ static uint32_t Second(uint32_t scales) { return SecondScales(scales); }
+  __device__ static uint32_t ByLow(uint32_t x, uint32_t s) {
+    return AsBits(__hmul2(AsPair<__half2>(x), __low2half2(AsPair<__half2>(s))));
+  }
+  __device__ static uint32_t ByHigh(uint32_t x, uint32_t s) {
+    return AsBits(__hmul2(AsPair<__half2>(x), __high2half2(AsPair<__half2>(s))));
+  }
+};
+
+template <>
+struct Expansion<Bf16Format> {
+  using Pair = __nv_bfloat162;
+  __device__ static FragmentPairs Codes(uint32_t word) {
+    Bf16Words words = MagnitudesDown<Lop3>(word);
+    // Opaque: else every pair is made of the packed word, which takes twice the masks.
+    asm("" : "+r"(words.of01), "+r"(words.of23));
+    return UnpackBf16(words);
+  }
+  __device__ static uint32_t First(uint32_t scales) {
+    return WithoutTop(FirstScalesAndTop<Lop3>(scales));
+  }
+  __device__ static uint32_t Second(uint32_t scales) {
+    return WithoutTop(SecondScalesAndTop<Lop3>(scales));
+  }
+  __device__ static uint32_t WithoutTop(uint32_t scales) {
+    return AsBits(__hsub2(AsPair<Pair>(scales), AsPair<Pair>(kBf16ScaleTop)));
+  }
+  __device__ static uint32_t ByLow(uint32_t x, uint32_t s) {
+    return AsBits(__hmul2(AsPair<Pair>(x), __low2bfloat162(AsPair<Pair>(s))));
+  }
+  __device__ static uint32_t ByHigh(uint32_t x, uint32_t s) {
+    return AsBits(__hmul2(AsPair<Pair>(x), __high2bfloat162(AsPair<Pair>(s))));
+  }
+};
 
 // A word of codes is two steps of one row: a scale for each.
-__device__ inline void ExpandWord(Fp16Format, uint32_t word, uint32_t scales, uint32_t* fragment) {
-  const FragmentPairs unpacked = UnpackWord(word);
-  fragment[0] = MultiplyByLow(unpacked.pairs[0], scales);
-  fragment[2] = MultiplyByLow(unpacked.pairs[1], scales);
-  fragment[4] = MultiplyByHigh(unpacked.pairs[2], scales);
-  fragment[6] = MultiplyByHigh(unpacked.pairs[3], scales);
-}
-
-// The sign where it is in FP16, the magnitude at bits 6..8: three places further down
-// than UnpackWord() has it, hence a shift of its own for each.
-__device__ inline void ExpandWord(Bf16Format, uint32_t word, uint32_t fp16_scales,
-                                  uint32_t* fragment) {
-  constexpr uint32_t kSign = 0x80008000;
-  constexpr uint32_t kMagnitude = 0x01C001C0;
-  static_assert((kSign | kMagnitude << 3) == kCodeMask);
-  const auto pair = [](uint32_t sign, uint32_t magnitude) {
-    return (sign & kSign) | (magnitude & kMagnitude);
-  };
-  // Moved to bits 4..11 and read as BF16, whose bias is larger by 112, a scale is 2^-105
-  // times its value. 2^224 is beyond BF16: two steps of 2^112.
-  constexpr uint32_t kTwoTo112 = (127 + 112) << 7 | (127 + 112) << 23;
-  const uint32_t scales = MultiplyBf16x2(MultiplyBf16x2(fp16_scales >> 3, kTwoTo112), kTwoTo112);
-  const uint32_t x6 = word << 6, x9 = word << 9;
-  const uint32_t y = word ^ (word >> 3), z = word ^ (word << 2);
-  const uint32_t low = __byte_perm(scales, 0, 0x1010);
-  const uint32_t high = __byte_perm(scales, 0, 0x3232);
-  fragment[0] = MultiplyBf16x2(pair(x6, word << 3), low);
-  fragment[2] = MultiplyBf16x2(pair(x9, x6), low);
-  fragment[4] = MultiplyBf16x2(pair(y, y >> 3), high);
-  fragment[6] = MultiplyBf16x2(pair(z, z >> 3), high);
+template <class Format>
+__device__ inline void ExpandWord(uint32_t word, uint32_t scales, uint32_t* fragment) {
+  using As = Expansion<Format>;
+  const FragmentPairs codes = As::Codes(word);
+  fragment[0] = As::ByLow(codes.pairs[0], scales);
+  fragment[2] = As::ByLow(codes.pairs[1], scales);
+  fragment[4] = As::ByHigh(codes.pairs[2], scales);
+  fragment[6] = As::ByHigh(codes.pairs[3], scales);
 }
 
 template <class Format>
 __device__ inline void Expand(const RawWeights& raw, uint32_t (&fragment)[kFragmentRegisters]) {
-  ExpandWord(Format{}, raw.codes.x, FirstScales(raw.scales.x), fragment);
-  ExpandWord(Format{}, raw.codes.y, SecondScales(raw.scales.x), fragment + 8);
-  ExpandWord(Format{}, raw.codes.z, FirstScales(raw.scales.y), fragment + 1);
-  ExpandWord(Format{}, raw.codes.w, SecondScales(raw.scales.y), fragment + 9);
+  using As = Expansion<Format>;
+  ExpandWord<Format>(raw.codes.x, As::First(raw.scales.x), fragment);
+  ExpandWord<Format>(raw.codes.y, As::Second(raw.scales.x), fragment + 8);
+  ExpandWord<Format>(raw.codes.z, As::First(raw.scales.y), fragment + 1);
+  ExpandWord<Format>(raw.codes.w, As::Second(raw.scales.y), fragment + 9);
 }
 
 }  // namespace tetrad::sm90

@@ -10,6 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/float16.h"
+#include "kernels/nvfp4.h"
+
 namespace tetrad::sm90 {
 namespace {
 
@@ -89,6 +92,62 @@ void ReverseRows(std::span<const GroupProblem> groups) {
       const int32_t other = group.m - 1 - row;
       std::swap_ranges(a + row * bytes, a + (row + 1) * bytes, a + other * bytes);
       std::swap(scales[row], scales[other]);
+    }
+  }
+}
+
+// Makes of the only group of `operands` 1024 tokens, of which number i is one at k = i and
+// zero elsewhere, and weights [2032, 1024] in which every code under every legal scale is in
+// every row of a slab and at every k of a block.
+void MakeOutputsTheWeights(const Operands& operands) {
+  const GroupProblem& group = operands.groups()[0];
+  auto* const a = reinterpret_cast<uint16_t*>(const_cast<uint8_t*>(group.a));
+  const uint16_t one = operands.types().a_type == ActivationType::kFp16 ? 0x3C00 : 0x3F80;
+  for (int64_t i = 0; i < group.m; ++i) {
+    for (int64_t k = 0; k < group.k; ++k) a[i * group.k + k] = i == k ? one : 0;
+  }
+  auto* const codes = const_cast<uint8_t*>(group.b);
+  auto* const scales = const_cast<uint8_t*>(group.b_scales);
+  for (int64_t row = 0; row < group.n; ++row) {
+    for (int64_t k = 0; k < group.k; ++k) {
+      const auto code = static_cast<uint8_t>((k / kBlockK + k) % 16 << (4 * (k % 2)));
+      uint8_t& both = codes[CodeBytes(row, group.k) + k / 2];
+      both = k % 2 == 0 ? code : static_cast<uint8_t>(both | code);
+      if (k % kScaleBlock == 0) {
+        scales[ScaleOffset(operands.types().b_scale_layout, row, k / kScaleBlock, group.k)] =
+            static_cast<uint8_t>(row / kSlabRows);
+      }
+    }
+  }
+}
+
+TEST_F(Sm90GemmGpuTest, EveryCodeUnderEveryScaleIsExactInEveryPlace) {
+  constexpr int32_t kRows = kUe4m3Nan * kSlabRows, kK = 16 * kBlockK;
+  for (const ActivationType a : kActivations) {
+    const ProblemTypes types{.a_type = a, .c_type = OutputType::kFp16};
+    Operands operands(GroupsOf(kRows, kK, kK),
+                      {.types = types, .kind = DataKind::kGeneral, .form = GroupForm::kStacked});
+    MakeOutputsTheWeights(operands);
+    Place(operands);
+    std::vector<GroupProblem> groups(operands.groups().begin(), operands.groups().end());
+    groups[0].alpha = 1;
+    for (const Cut& cut : EveryCut()) {
+      operands.ClearOutput();
+      Run(groups, cut);
+      int wrong = 0;
+      for (int32_t k = 0; k < kK; ++k) {
+        for (int32_t row = 0; row < kRows && wrong < 10; ++row) {
+          const auto code = static_cast<uint8_t>((k / kBlockK + k) % 16);
+          const auto scale = static_cast<uint8_t>(row / kSlabRows);
+          const float weight = DecodeE2m1(code) * DecodeUe4m3(scale);
+          const float got = DecodeFp16(static_cast<uint16_t>(LoadOutput(types, groups[0], k, row)));
+          if (got == weight) continue;
+          ++wrong;
+          ADD_FAILURE() << Describe(cut) << " a " << static_cast<int>(a) << ": code " << int{code}
+                        << " under scale " << int{scale} << " in row " << row << " at k " << k
+                        << " is " << got << ", not " << weight;
+        }
+      }
     }
   }
 }

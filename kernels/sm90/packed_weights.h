@@ -17,6 +17,8 @@
 // 3. The word's eight codes are k = 16 s + {2q, 2q+1, 2q+8, 2q+9} of its two steps
 // s. They are stored so that four shift-and-mask operations give the four register
 // halves of the fragment (UnpackWord): the inverse of a 32 x 32 matrix over GF(2).
+// Three more give those of BF16, whose magnitudes lie three places lower under the same
+// sign (UnpackBf16).
 //
 // Fragment row r is row FragmentRow(r) of the slab: so a lane that got its
 // accumulators transposed owns four neighbouring columns of C.
@@ -70,6 +72,40 @@ TETRAD_HOST_DEVICE constexpr FragmentPairs UnpackWord(uint32_t word) {
            (word ^ (word << 2)) & kCodeMask}};
 }
 
+// Functions of bits that a device has one instruction for (Lop3 of expand_weights.cuh),
+// which its compiler does not find.
+struct PlainBits {
+  // Of a where mask has ones, of b elsewhere.
+  TETRAD_HOST_DEVICE static constexpr uint32_t Select(uint32_t a, uint32_t b, uint32_t mask) {
+    return (a & mask) | (b & ~mask);
+  }
+  TETRAD_HOST_DEVICE static constexpr uint32_t MaskAndSet(uint32_t a, uint32_t mask, uint32_t set) {
+    return (a & mask) | set;
+  }
+};
+
+// The same in BF16, where a pair that is 2^-126 times its codes has the signs in the same
+// place and the magnitudes three places lower: so by UnpackWord()'s shifts, not of the
+// word but of what has magnitudes three places down and signs as they were. Pairs 2 and
+// 3 have signs where 0 and 1 have magnitudes, hence a word of its own for each two.
+inline constexpr uint32_t kBf16CodeMask = 0x81C081C0;
+inline constexpr uint32_t kSignsOf01 = 0x02400240;  // magnitudes: bits 0..5
+inline constexpr uint32_t kSignsOf23 = 0xA004A004;  // magnitudes: bits 7..14
+struct Bf16Words {
+  uint32_t of01;
+  uint32_t of23;
+};
+template <class Bits = PlainBits>
+TETRAD_HOST_DEVICE constexpr Bf16Words MagnitudesDown(uint32_t word) {
+  const uint32_t down = word >> 3 | word << 29;
+  return {Bits::Select(word, down, kSignsOf01), Bits::Select(word, down, kSignsOf23)};
+}
+TETRAD_HOST_DEVICE constexpr FragmentPairs UnpackBf16(const Bf16Words& words) {
+  const auto [x, y] = words;
+  return {{(x << 6) & kBf16CodeMask, (x << 9 | x >> 23) & kBf16CodeMask,
+           (y ^ (y >> 3)) & kBf16CodeMask, (y ^ (y << 2)) & kBf16CodeMask}};
+}
+
 // The word that UnpackWord() makes `pairs` of (all within kCodeMask). The first two
 // pairs lie in it as they are. In each half p2 and p3, as UnpackWord() names them,
 // give bits 7, 8 and 10..15, once bits 9 and 15 are known; bit 15 of the lower half
@@ -121,6 +157,21 @@ TETRAD_HOST_DEVICE constexpr uint32_t PackScales(uint32_t s0, uint32_t s1, uint3
 TETRAD_HOST_DEVICE constexpr uint32_t FirstScales(uint32_t word) { return word & kScaleMask; }
 TETRAD_HOST_DEVICE constexpr uint32_t SecondScales(uint32_t word) {
   return (word << 8 | word >> 24) & kScaleMask;
+}
+
+// The same scales as BF16 pairs of 2^119 times their values, whose exponents are those of
+// UE5M3 with three ones before: bits 4..11 under kBf16ScaleTop. That makes of a scale of
+// zero kBf16ScaleTop, 2^97, which is to be subtracted: to any other it is less than a
+// quarter of the last place, so their difference, rounded, is what was there.
+inline constexpr uint32_t kBf16ScaleMask = kScaleMask >> 3;
+inline constexpr uint32_t kBf16ScaleTop = 0x70007000;
+template <class Bits = PlainBits>
+TETRAD_HOST_DEVICE constexpr uint32_t FirstScalesAndTop(uint32_t word) {
+  return Bits::MaskAndSet(word >> 3, kBf16ScaleMask, kBf16ScaleTop);
+}
+template <class Bits = PlainBits>
+TETRAD_HOST_DEVICE constexpr uint32_t SecondScalesAndTop(uint32_t word) {
+  return Bits::MaskAndSet(word << 5 | word >> 27, kBf16ScaleMask, kBf16ScaleTop);
 }
 
 }  // namespace tetrad::sm90

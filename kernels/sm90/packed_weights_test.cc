@@ -109,52 +109,92 @@ TEST(PackedScaleTest, FourScalesComeOutInPairs) {
   }
 }
 
-// What the kernel computes of codes and scales: 2^-7 times the weight, exactly, in
-// both formats.
-TEST(PackedWeightTest, ProductsAreExactInFp16) {
-  for (uint32_t code = 0; code < 16; ++code) {
-    for (int scale = 0; scale < kUe4m3Nan; ++scale) {
-      const float weight = DecodeE2m1(static_cast<uint8_t>(code)) *
-                           DecodeUe4m3(static_cast<uint8_t>(scale)) * 0x1p-7f;
-      const uint32_t scales = static_cast<uint32_t>(EncodeScale(static_cast<uint8_t>(scale))) << 7;
-      const float product = Fp16Half(CodePair(code, 0), 0) * Fp16Half(scales, 0);
-      EXPECT_EQ(product, weight);
-      EXPECT_EQ(DecodeFp16(EncodeFp16(product)), weight) << code << " " << scale;
-    }
-  }
-}
-
-TEST(PackedWeightTest, ProductsAreExactInBf16) {
-  for (uint32_t code = 0; code < 16; ++code) {
-    for (int scale = 0; scale < kUe4m3Nan; ++scale) {
-      const float weight = DecodeE2m1(static_cast<uint8_t>(code)) *
-                           DecodeUe4m3(static_cast<uint8_t>(scale)) * 0x1p-7f;
-      // The magnitude three bits lower; scales, too, then twice 2^112.
-      const uint32_t pair = CodePair(code, 0);
-      const float value = Bf16Half((pair & 0x8000) | (pair & 0x0E00) >> 3, 0);
-      const uint32_t scales = static_cast<uint32_t>(EncodeScale(static_cast<uint8_t>(scale))) << 7;
-      const float once = Bf16Half(scales >> 3, 0) * 0x1p112f;
-      const float twice = once * 0x1p112f;
-      EXPECT_EQ(DecodeBf16(EncodeBf16(once)), once);
-      EXPECT_EQ(DecodeBf16(EncodeBf16(twice)), twice);
-      EXPECT_EQ(value * twice, weight);
-      EXPECT_EQ(DecodeBf16(EncodeBf16(value * twice)), weight) << code << " " << scale;
-    }
-  }
-}
-
-// The kernel takes magnitudes for BF16 from the word itself, by these shifts.
-TEST(PackedWeightTest, Bf16MagnitudesAreAShiftOfTheWord) {
-  constexpr uint32_t kMagnitude = 0x01C001C0;
+// FP16's pairs with the magnitudes three places lower, of every word: both are linear over
+// GF(2), so that the single bits among SomeWords() decide for all.
+TEST(Bf16WordTest, PairsAreThoseOfFp16WithMagnitudesThreePlacesLower) {
   for (const uint32_t word : SomeWords()) {
-    const FragmentPairs pairs = UnpackWord(word);
-    const uint32_t y = word ^ (word >> 3), z = word ^ (word << 2);
-    const uint32_t shifted[] = {word << 3, word << 6, y >> 3, z >> 3};
+    const FragmentPairs fp16 = UnpackWord(word);
+    const FragmentPairs bf16 = UnpackBf16(MagnitudesDown(word));
     for (int p = 0; p < 4; ++p) {
-      ASSERT_EQ(shifted[p] & kMagnitude, (pairs.pairs[p] & 0x0E000E00) >> 3) << p;
+      const uint32_t pair = fp16.pairs[p];
+      ASSERT_EQ(bf16.pairs[p], (pair & 0x80008000) | (pair & 0x0E000E00) >> 3)
+          << std::hex << word << " pair " << p;
     }
   }
 }
+
+// The arithmetic of expand_weights.cuh on one half of a pair, by format: exact values,
+// rounded as the device rounds them.
+struct Fp16Host {
+  static FragmentPairs Codes(uint32_t word) { return UnpackWord(word); }
+  static uint32_t First(uint32_t scales) { return FirstScales(scales); }
+  static uint32_t Second(uint32_t scales) { return SecondScales(scales); }
+  static float Value(uint32_t pair, int half) { return Fp16Half(pair, half); }
+  static float Rounded(float value) { return DecodeFp16(EncodeFp16(value)); }
+};
+struct Bf16Host {
+  static FragmentPairs Codes(uint32_t word) { return UnpackBf16(MagnitudesDown(word)); }
+  static uint32_t First(uint32_t scales) { return WithoutTop(FirstScalesAndTop(scales)); }
+  static uint32_t Second(uint32_t scales) { return WithoutTop(SecondScalesAndTop(scales)); }
+  static uint32_t WithoutTop(uint32_t scales) {
+    uint32_t result = 0;
+    for (int half = 0; half < 2; ++half) {
+      const float difference = Value(scales, half) - Value(kBf16ScaleTop, half);
+      result |= uint32_t{EncodeBf16(difference)} << (16 * half);
+    }
+    return result;
+  }
+  static float Value(uint32_t pair, int half) { return Bf16Half(pair, half); }
+  static float Rounded(float value) { return DecodeBf16(EncodeBf16(value)); }
+};
+
+TEST(Bf16ScaleTest, EveryLegalScaleIsExactInEveryPlace) {
+  Random random(8);
+  for (int scale = 0; scale < kUe4m3Nan; ++scale) {
+    const float expected = DecodeUe4m3(static_cast<uint8_t>(scale)) * 0x1p119f;
+    for (int place = 0; place < 4; ++place) {
+      uint32_t s[4];
+      for (uint32_t& other : s) other = EncodeScale(static_cast<uint8_t>(random.Below(kUe4m3Nan)));
+      s[place] = EncodeScale(static_cast<uint8_t>(scale));
+      const uint32_t word = PackScales(s[0], s[1], s[2], s[3]);
+      const uint32_t pair = place < 2 ? Bf16Host::First(word) : Bf16Host::Second(word);
+      ASSERT_EQ(Bf16Half(pair, place % 2), expected) << scale << " in place " << place;
+    }
+  }
+}
+
+// What ExpandWord() makes of every code under every legal scale in every place: 2^-7 times
+// the weight. All other codes and scales are random.
+template <class Format>
+void ExpectExactProducts() {
+  Random random(9);
+  const auto random_pair = [&] { return CodePair(random.Below(16), random.Below(16)); };
+  for (uint32_t code = 0; code < 16; ++code) {
+    for (int scale = 0; scale < kUe4m3Nan; ++scale) {
+      const float weight = DecodeE2m1(static_cast<uint8_t>(code)) *
+                           DecodeUe4m3(static_cast<uint8_t>(scale)) * 0x1p-7f;
+      for (int place = 0; place < 16; ++place) {
+        const int half = place % 2, p = place / 2 % 4, second = place / 8;
+        FragmentPairs pairs = {{random_pair(), random_pair(), random_pair(), random_pair()}};
+        pairs.pairs[p] =
+            half == 0 ? CodePair(code, random.Below(16)) : CodePair(random.Below(16), code);
+        uint32_t s[4];
+        for (uint32_t& other : s) {
+          other = EncodeScale(static_cast<uint8_t>(random.Below(kUe4m3Nan)));
+        }
+        s[second * 2 + p / 2] = EncodeScale(static_cast<uint8_t>(scale));
+        const uint32_t scales = PackScales(s[0], s[1], s[2], s[3]);
+        const float x = Format::Value(Format::Codes(PackWord(pairs)).pairs[p], half);
+        const float y =
+            Format::Value(second ? Format::Second(scales) : Format::First(scales), p / 2);
+        ASSERT_EQ(x * y, weight) << code << " " << scale << " in place " << place;
+        ASSERT_EQ(Format::Rounded(x * y), weight) << code << " " << scale << " in place " << place;
+      }
+    }
+  }
+}
+TEST(PackedWeightTest, ProductsAreExactInFp16) { ExpectExactProducts<Fp16Host>(); }
+TEST(PackedWeightTest, ProductsAreExactInBf16) { ExpectExactProducts<Bf16Host>(); }
 
 TEST(FragmentRowTest, IsAPermutationThatGivesALaneFourNeighbours) {
   std::set<int32_t> rows;

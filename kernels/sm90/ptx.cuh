@@ -13,7 +13,6 @@
 
 namespace tetrad::sm90 {
 
-using cuda::MultiplyBf16x2;
 using cuda::SharedAddress;
 
 // "mbarrier.init", "fence.mbarrier_init"
