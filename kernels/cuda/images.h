@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The device code of this build: cubins per architecture and PTX for the rest,
-// embedded in the program, so that nothing is read or compiled from files.
+// embedded in the program, so that nothing is read or compiled from files. Each is
+// a fat binary of its own that holds this one image compressed: cuModuleLoadData
+// takes it like a cubin and decompresses.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +22,7 @@ struct KernelImage {
   ImageForm form = ImageForm::kCubin;
   // Compiled for what only this capability has ("90a"); loads on no other.
   bool specific = false;
-  std::span<const std::byte> bytes;  // PTX ends with a zero byte
+  std::span<const std::byte> bytes;  // the fat binary, which knows its own end
 };
 
 // In the order of the build files; the bytes live as long as the program.

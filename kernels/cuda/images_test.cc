@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <regex>
 #include <sstream>
@@ -108,23 +109,91 @@ TEST(KernelImagesTest, HopperUnitsAreFor90Alone) {
   }
 }
 
-TEST(KernelImagesTest, CubinsAreElfOfTheirArchitectureAndPtxIsTerminatedText) {
+std::string Name(const KernelImage& image) {
+  return absl::StrCat(std::string(image.unit), image.form == ImageForm::kPtx ? "_compute_" : "_sm_",
+                      image.capability, image.specific ? "a" : "");
+}
+
+// What the image was compressed from, of the build tree.
+std::string ReadPlain(const KernelImage& image) {
+  std::ifstream in(absl::StrCat(TETRAD_CUDA_BUILT, "/", Name(image),
+                                image.form == ImageForm::kPtx ? ".ptx" : ".cubin"),
+                   std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+TEST(KernelImagesTest, CubinsAreElfAndPtxIsTextOfTheirArchitecture) {
   constexpr int kCudaMachine = 190;  // EM_CUDA
   for (const KernelImage& image : AllImages()) {
     const std::string what = Describe(&image);
+    const std::string plain = ReadPlain(image);
     if (image.form == ImageForm::kCubin) {
-      ASSERT_GT(image.bytes.size(), sizeof(Elf64_Ehdr)) << what;
+      ASSERT_GT(plain.size(), sizeof(Elf64_Ehdr)) << what;
       Elf64_Ehdr header;
-      std::memcpy(&header, image.bytes.data(), sizeof(header));
+      std::memcpy(&header, plain.data(), sizeof(header));
       EXPECT_EQ(std::memcmp(header.e_ident, ELFMAG, SELFMAG), 0) << what;
       EXPECT_EQ(header.e_machine, kCudaMachine) << what;
-      EXPECT_EQ(reinterpret_cast<uintptr_t>(image.bytes.data()) % 64, 0u) << what;
     } else {
-      ASSERT_FALSE(image.bytes.empty());
-      ASSERT_EQ(image.bytes.back(), std::byte{0}) << what;
-      const std::string text(reinterpret_cast<const char*>(image.bytes.data()));
-      EXPECT_EQ(text.size() + 1, image.bytes.size()) << what;
-      EXPECT_THAT(text, HasSubstr(".target sm_" + std::to_string(image.capability)));
+      EXPECT_THAT(plain, HasSubstr(absl::StrCat(".target sm_", image.capability, "\n"))) << what;
+    }
+  }
+}
+
+// A fat binary: its header, then of each image an entry and the payload. No document of the
+// toolkit tells the layout of an entry; this is what nvcc 13.0 writes.
+struct FatHeader {
+  uint32_t magic;
+  uint16_t version;
+  uint16_t header_bytes;  // of this one
+  uint64_t bytes;         // of all that follows it
+};
+struct FatEntry {
+  uint16_t kind;
+  uint16_t version;
+  uint32_t entry_bytes;  // with what may follow this structure: options of ptxas
+  uint64_t payload_bytes;
+  uint32_t compressed_bytes;  // less the padding; 0: the payload is as it was
+  uint32_t unused[2];
+  uint32_t architecture;
+  uint64_t source;
+  uint64_t flags;
+  uint64_t reserved;
+  uint64_t plain_bytes;
+};
+static_assert(sizeof(FatHeader) == 16 && sizeof(FatEntry) == 64);
+constexpr uint32_t kFatMagic = 0xBA55ED50;
+constexpr uint16_t kPtxEntry = 1;
+constexpr uint16_t kElfEntry = 2;
+constexpr uint64_t kSpecificFlag = 0x100000;  // of FatEntry::flags: for "sm_90a"
+
+TEST(KernelImagesTest, EachIsAFatBinaryOfJustThisImage) {
+  for (const KernelImage& image : AllImages()) {
+    const std::string what = Describe(&image);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(image.bytes.data()) % 64, 0u) << what;
+    FatHeader header;
+    FatEntry entry;
+    ASSERT_GT(image.bytes.size(), sizeof(header) + sizeof(entry)) << what;
+    std::memcpy(&header, image.bytes.data(), sizeof(header));
+    std::memcpy(&entry, image.bytes.data() + sizeof(header), sizeof(entry));
+    ASSERT_EQ(header.magic, kFatMagic) << what;
+    EXPECT_EQ(header.version, 1) << what;
+    EXPECT_EQ(header.header_bytes, sizeof(header)) << what;
+    EXPECT_EQ(header.bytes, image.bytes.size() - sizeof(header)) << what;
+    // One entry: with it the bytes are used up.
+    EXPECT_EQ(entry.entry_bytes + entry.payload_bytes, header.bytes) << what;
+    EXPECT_EQ(entry.kind, image.form == ImageForm::kPtx ? kPtxEntry : kElfEntry) << what;
+    EXPECT_EQ(entry.architecture, static_cast<uint32_t>(image.capability)) << what;
+    EXPECT_EQ((entry.flags & kSpecificFlag) != 0, image.specific) << what;
+    EXPECT_GT(entry.compressed_bytes, 0u) << what;
+    EXPECT_LE(entry.compressed_bytes, entry.payload_bytes) << what;
+    const std::string plain = ReadPlain(image);
+    if (image.form == ImageForm::kCubin) {
+      EXPECT_EQ(entry.plain_bytes, plain.size()) << what;
+      EXPECT_LT(image.bytes.size(), plain.size() / 2) << what;
+    } else {
+      // Less comments and white space that no one needs.
+      EXPECT_LE(entry.plain_bytes, plain.size()) << what;
+      EXPECT_LT(image.bytes.size(), plain.size()) << what;
     }
   }
 }
@@ -148,11 +217,10 @@ TEST(KernelImagesTest, EntriesAreThere) {
     entries.emplace_back("gemm_bf16", absl::StrCat("tetrad_sm90_bf16_", instance.name));
   }
   for (const KernelImage& image : AllImages()) {
-    const std::string_view text(reinterpret_cast<const char*>(image.bytes.data()),
-                                image.bytes.size());
+    const std::string plain = ReadPlain(image);
     for (const auto& [unit, entry] : entries) {
       if (unit != image.unit) continue;
-      EXPECT_NE(text.find(entry), text.npos) << Describe(&image) << " " << entry;
+      EXPECT_NE(plain.find(entry), plain.npos) << Describe(&image) << " " << entry;
     }
   }
 }
@@ -177,8 +245,7 @@ std::map<std::string, Resources> ReadResources() {
     const std::string architecture =
         "sm_" + std::to_string(image.capability) + (image.specific ? "a" : "");
     const std::string unit(image.unit);
-    std::ifstream in(
-        absl::StrCat(TETRAD_CUDA_RESOURCES, "/", unit, "_", architecture, ".resources"));
+    std::ifstream in(absl::StrCat(TETRAD_CUDA_BUILT, "/", Name(image), ".resources"));
     Resources* current = nullptr;
     for (std::string line; std::getline(in, line);) {
       std::smatch match;
