@@ -153,7 +153,10 @@ CUresult Machine::GraphExecKernelNodeSetParams(CUgraphExec handle, CUgraphNode n
   // Any function of the node's context.
   if (modules_.at(function->module).context != exec.context) return CUDA_ERROR_INVALID_VALUE;
   KernelLaunch launch;
-  if (const CUresult result = FormLaunch(*function, *parameters, &launch); result != CUDA_SUCCESS) {
+  // The edge before the node stays what it is.
+  if (const CUresult result =
+          FormLaunch(*function, *parameters, exec.launches[at].programmatic, &launch);
+      result != CUDA_SUCCESS) {
     return result;
   }
   exec.launches[at] = std::move(launch);

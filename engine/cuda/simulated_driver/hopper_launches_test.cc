@@ -334,6 +334,21 @@ TEST(SimulatedGraphTest, AFunctionMayBeOfAnotherModuleButNotOfAnotherContext) {
   EXPECT_THAT(gpu.sim.misuse(), IsEmpty());
 }
 
+TEST(SimulatedGraphTest, AProgrammaticEdgeStaysWhatTheNodeBecomes) {
+  Gpu gpu;
+  Operands operands = Make({});
+  HopperProblem problem(gpu, operands, Mixed());
+  problem.UseHostM();
+  HopperGraph graph(gpu, problem);
+  EXPECT_THAT(gpu.sim.misuse(), IsEmpty());
+  const CompletionArguments completion;
+  const CUfunction function = gpu.Function(kCompletionEntry);
+  ASSERT_EQ(graph.Set(2, function, {}, &completion), CUDA_SUCCESS);
+  EXPECT_THAT(gpu.sim.misuse(), IsEmpty());
+  ASSERT_EQ(graph.Set(1, function, {}, &completion), CUDA_SUCCESS);
+  EXPECT_THAT(gpu.sim.misuse(), ElementsAre(HasSubstr("does not wait for the kernel before it")));
+}
+
 TEST(SimulatedGraphTest, ACorruptReplaySpoilsOneByteOfTheGemm) {
   for (const MSource source : {MSource::kHost, MSource::kOffsets}) {
     Gpu gpu;

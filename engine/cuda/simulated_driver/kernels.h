@@ -62,6 +62,7 @@ struct KernelLaunch {
   std::array<uint32_t, 3> grid{};
   std::array<uint32_t, 3> block{};
   uint32_t shared_bytes = 0;
+  bool programmatic = false;  // may start before the kernel before it has ended
   std::array<std::vector<std::byte>, 4> parameters;  // copies
 
   template <typename T>

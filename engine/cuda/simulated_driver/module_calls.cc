@@ -147,8 +147,9 @@ CUresult Machine::OccupancyMaxActiveBlocksPerMultiprocessor(int* ctas, CUfunctio
 }
 
 CUresult Machine::FormLaunch(const Function& function, const CUDA_KERNEL_NODE_PARAMS& parameters,
-                             KernelLaunch* launch) {
+                             bool programmatic, KernelLaunch* launch) {
   launch->facts = function.facts;
+  launch->programmatic = programmatic;
   launch->grid = {parameters.gridDimX, parameters.gridDimY, parameters.gridDimZ};
   launch->block = {parameters.blockDimX, parameters.blockDimY, parameters.blockDimZ};
   launch->shared_bytes = parameters.sharedMemBytes;
@@ -170,6 +171,11 @@ CUresult Machine::FormLaunch(const Function& function, const CUDA_KERNEL_NODE_PA
       launch->shared_bytes < static_cast<uint32_t>(facts.shared_bytes)) {
     NoteMisuse(absl::StrCat(facts.entry, " with ", threads, " threads and ", launch->shared_bytes,
                             " bytes of shared memory"));
+  }
+  // Here one runs after the other all the same; on a device what is written and read would race.
+  if (programmatic && !facts.waits_for_prior_grid) {
+    NoteMisuse(absl::StrCat("a programmatic edge to ", facts.entry,
+                            ", which does not wait for the kernel before it"));
   }
   for (size_t i = 0; i < launch->parameters.size() && function.facts->parameter_bytes[i] > 0; ++i) {
     const auto* const value = static_cast<const std::byte*>(parameters.kernelParams[i]);
@@ -206,14 +212,10 @@ CUresult Machine::Launch(const char* call, const CUDA_KERNEL_NODE_PARAMS& parame
     return Misused(absl::StrCat(call, " on the legacy stream or one that is not live"), result);
   }
   KernelLaunch launch;
-  if (const CUresult result = FormLaunch(*function, parameters, &launch); result != CUDA_SUCCESS) {
+  if (const CUresult result = FormLaunch(*function, parameters, programmatic, &launch);
+      result != CUDA_SUCCESS) {
     stream->capture_invalid = true;
     return result;
-  }
-  // Here one runs after the other all the same; on a device what is written and read would race.
-  if (programmatic && !function->facts->waits_for_prior_grid) {
-    NoteMisuse(absl::StrCat("a programmatic edge to ", function->facts->entry,
-                            ", which does not wait for the kernel before it"));
   }
   if (stream->capture != nullptr) {
     if (stream->capture_invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
