@@ -213,25 +213,20 @@ class HopperProblem {
     int32_t row = 0;
     for (const GroupProblem& group : expected) {
       const auto block = std::ssize(groups) * sm90::PackedBlocks(group.n, group.k);
-      groups.push_back({.m = group.m,
-                        .n = group.n,
-                        .k = group.k,
-                        .token = row,
-                        .scale_row = row,
-                        .block = static_cast<uint32_t>(block),
-                        .c_stride = group.c_stride});
+      groups.push_back(
+          {.m = group.m,
+           .n = group.n,
+           .k = group.k,
+           .token = row,
+           .scale_row = row,
+           .block = static_cast<uint32_t>(block),
+           .c = static_cast<const std::byte*>(group.c) - static_cast<const std::byte*>(stack.c),
+           .c_stride = group.c_stride});
       const int64_t scales = group.a_scales != nullptr ? group.a_scales - stack.a_scales : 0;
       places.push_back({.a = group.a - stack.a, .a_scales = scales, .row = row, .k = group.k});
       row += group.m;
     }
-    sm90::TileLists lists = sm90::CutTiles(instance, groups, 5);
-    const bool row_major = operands_.types().c_layout == OutputLayout::kRowMajor;
-    for (sm90::TileEntry& tile : lists.entries) {
-      const int64_t column = stack.n - tile.columns;
-      const int64_t element =
-          row_major ? tile.token * tile.c_stride + column : column * tile.c_stride + tile.token;
-      tile.c = element * OutputElementBytes(operands_.types().c_type);
-    }
+    const sm90::TileLists lists = sm90::CutTiles(instance, operands_.types(), groups, 5);
     tiles = lists.entries;
     gemm.tiles = gpu_.Upload(tiles);
     gemm.tiles_per_cta = lists.tiles_per_cta;
