@@ -173,22 +173,6 @@ inline TensorMapSpec TokenMap(const uint16_t* tokens, int64_t rows, int64_t k, i
           .swizzle = CU_TENSOR_MAP_SWIZZLE_128B};
 }
 
-// Tiles of the widest width, then the narrowest that covers the rest.
-inline std::vector<uint32_t> SimpleCovers(const sm90::Instance& instance) {
-  std::vector<uint32_t> covers;
-  int32_t widest = sm90::kMaxWidths - 1;
-  while (instance.widths[widest] == 0) --widest;
-  for (int32_t rows = 0; rows <= sm90::kCoverRows; ++rows) {
-    const int32_t rest = rows % instance.widths[widest];
-    uint32_t cover = static_cast<uint32_t>(rows / instance.widths[widest]) << (8 * widest);
-    int32_t which = 0;
-    while (instance.widths[which] < rest) ++which;
-    if (rest > 0) cover += 1u << (8 * which);
-    covers.push_back(cover);
-  }
-  return covers;
-}
-
 // Stacked operands; NVFP4 and BF16 tokens are prepared, FP16 ones read where they are.
 class HopperProblem {
  public:
@@ -247,13 +231,15 @@ class HopperProblem {
     prepare.capacity_rows = capacity_rows;
     prepare.k = stack.k;
     prepare.m_source = source;
-    const std::vector<uint32_t> covers = SimpleCovers(instance);
-    int64_t most = 0;
-    for (const GroupProblem& group : expected) {
-      most += CeilDiv(group.m, instance.widths[0]) * CeilDiv(stack.n, sm90::kBlockRows);
-    }
+    const std::vector<uint32_t> covers = sm90::CoverTable(instance, stack.k);
+    const sm90::LiveShape shape = {.m_source = source,
+                                   .capacity_rows = capacity_rows,
+                                   .groups = stack.groups,
+                                   .n = stack.n,
+                                   .k = stack.k};
     grid = 3;
-    gemm.tiles_per_cta = static_cast<int32_t>(CeilDiv(most, grid) + 1);
+    gemm.tiles_per_cta =
+        static_cast<int32_t>(sm90::MostTilesPerCta(instance, shape, static_cast<int32_t>(grid)));
     gemm.live = {.m_values = prepare.m_values,
                  .covers = gpu_.Upload(covers),
                  .lists = reinterpret_cast<sm90::TileEntry*>(

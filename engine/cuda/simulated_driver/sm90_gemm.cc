@@ -124,8 +124,7 @@ class Gemm {
     int32_t widest = kMaxWidths - 1;
     while (instance_.widths[widest] == 0) --widest;
     const int32_t width = instance_.widths[widest];
-    const int32_t whole =
-        m > sm90::kCoverRows ? static_cast<int32_t>(CeilDiv(m - sm90::kCoverRows, width)) : 0;
+    const int32_t whole = sm90::WholeTiles(m, width);
     const uint32_t* const covers = view_.Read(arguments_.live.covers, sm90::kCoverRows + 1);
     if (covers == nullptr) return cover;
     const uint32_t word = covers[m - whole * width];

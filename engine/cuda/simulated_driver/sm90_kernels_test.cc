@@ -265,14 +265,14 @@ std::vector<Wrong> EveryWrongLaunch() {
        "mapped for reading"},
       {"a cover that is too small", kLive,
        [](Gpu& gpu, HopperProblem& problem) {
-         std::vector<uint32_t> covers = SimpleCovers(problem.instance);
+         std::vector<uint32_t> covers = sm90::CoverTable(problem.instance, problem.prepare.k);
          covers[70] = 1;  // 24 rows
          problem.gemm.live.covers = gpu.Upload(covers);
        },
        "a cover of 24 rows for 70"},
       {"a cover with an empty tile", kLive,
        [](Gpu& gpu, HopperProblem& problem) {
-         std::vector<uint32_t> covers = SimpleCovers(problem.instance);
+         std::vector<uint32_t> covers = sm90::CoverTable(problem.instance, problem.prepare.k);
          covers[7] = 2;
          problem.gemm.live.covers = gpu.Upload(covers);
        },
