@@ -150,13 +150,13 @@ CUresult Machine::GraphExecKernelNodeSetParams(CUgraphExec handle, CUgraphNode n
   if (const CUresult result = FindFunction(parameters->func, &function); result != CUDA_SUCCESS) {
     return result;
   }
-  Function* before;
-  if (FindFunction(exec.functions[at], &before) != CUDA_SUCCESS ||
-      before->module != function->module) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  // Any function of the node's context.
+  if (modules_.at(function->module).context != exec.context) return CUDA_ERROR_INVALID_VALUE;
   KernelLaunch launch;
-  if (const CUresult result = FormLaunch(*function, *parameters, &launch); result != CUDA_SUCCESS) {
+  // The edge before the node stays what it is.
+  if (const CUresult result =
+          FormLaunch(*function, *parameters, exec.launches[at].programmatic, &launch);
+      result != CUDA_SUCCESS) {
     return result;
   }
   exec.launches[at] = std::move(launch);

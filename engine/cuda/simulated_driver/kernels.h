@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The kernels of a simulated driver (tests only): entries known by name, computed
-// on the CPU as the headers of kernels/cuda describe them.
+// on the CPU as the headers of kernels/cuda and kernels/sm90 describe them.
 //
 // Thread-safe as far as the memory that a launch names is. A launch that
 // touches what it may not leaves an error and says why.
@@ -19,13 +19,17 @@
 #include <cuda.h>
 
 #include "engine/cuda/simulated_driver/address_space.h"
+#include "kernels/problem.h"
+#include "kernels/sm90/instances.h"
 
 namespace tetrad::cuda::simulated {
 
 enum class Kernel : uint8_t {
-  kPortableNvfp4,
-  kPortableFp16,
-  kPortableBf16,
+  kPortableGemm,
+  kHopperGemm,
+  kPack,
+  kUnpack,
+  kPrepare,
   kCompletion,
   kProofFill,
   kProofCompare,
@@ -38,7 +42,16 @@ struct KernelFacts {
   const char* entry;
   std::array<size_t, 4> parameter_bytes;  // 0: no more
   int registers;
-  bool computes;  // a GEMM
+  // What a launch must have; 0: any number of threads.
+  int threads = 0;
+  int shared_bytes = 0;   // dynamic, at least
+  bool computes = false;  // a GEMM
+  // May start before the kernel before it has ended: waits for that itself.
+  bool waits_for_prior_grid = false;
+  int only_capability = 0;  // 0: any
+  // Of the Hopper GEMM.
+  const sm90::Instance* instance = nullptr;
+  ActivationType tokens = ActivationType::kFp16;
 };
 
 // Null if the name is unknown.
@@ -49,6 +62,7 @@ struct KernelLaunch {
   std::array<uint32_t, 3> grid{};
   std::array<uint32_t, 3> block{};
   uint32_t shared_bytes = 0;
+  bool programmatic = false;  // may start before the kernel before it has ended
   std::array<std::vector<std::byte>, 4> parameters;  // copies
 
   template <typename T>

@@ -183,8 +183,11 @@ class Machine {
 
   // modules and graphs (module_calls.cc, graph_calls.cc)
   CUresult FindFunction(CUfunction handle, Function** function);
+  // What both calls that launch do.
+  CUresult Launch(const char* call, const CUDA_KERNEL_NODE_PARAMS& parameters, CUstream stream,
+                  bool programmatic);
   CUresult FormLaunch(const Function& function, const CUDA_KERNEL_NODE_PARAMS& parameters,
-                      KernelLaunch* launch);
+                      bool programmatic, KernelLaunch* launch);
   void AddNode(Graph& graph, CUfunction function, KernelLaunch launch);
   std::function<CUresult(std::string*)> Runner(KernelLaunch launch, bool replay);
   static void AddUses(const KernelLaunch& launch, std::vector<AddressRange>& uses);

@@ -3,12 +3,11 @@
 //
 // Entry points of modules, functions and launches.
 #include <algorithm>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 
 #include "engine/cuda/simulated_driver/machine.h"
-#include "kernels/cuda/portable.h"
+#include "engine/cuda/simulated_driver/tensor_maps.h"
 
 namespace tetrad::cuda::simulated {
 namespace {
@@ -65,7 +64,10 @@ CUresult Machine::ModuleGetFunction(CUfunction* handle, CUmodule module, const c
   if (handle == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (!modules_.contains(module)) return CUDA_ERROR_INVALID_HANDLE;
   const KernelFacts* const facts = FindKernel(name);
-  if (facts == nullptr) return CUDA_ERROR_NOT_FOUND;
+  const auto runs_here = [&] {
+    return facts->only_capability == 0 || facts->only_capability == hardware_.capability;
+  };
+  if (facts == nullptr || !runs_here()) return CUDA_ERROR_NOT_FOUND;
   for (const auto& [known, function] : functions_) {
     if (function.module == module && function.facts == facts) {
       *handle = known;
@@ -145,8 +147,9 @@ CUresult Machine::OccupancyMaxActiveBlocksPerMultiprocessor(int* ctas, CUfunctio
 }
 
 CUresult Machine::FormLaunch(const Function& function, const CUDA_KERNEL_NODE_PARAMS& parameters,
-                             KernelLaunch* launch) {
+                             bool programmatic, KernelLaunch* launch) {
   launch->facts = function.facts;
+  launch->programmatic = programmatic;
   launch->grid = {parameters.gridDimX, parameters.gridDimY, parameters.gridDimZ};
   launch->block = {parameters.blockDimX, parameters.blockDimY, parameters.blockDimZ};
   launch->shared_bytes = parameters.sharedMemBytes;
@@ -163,10 +166,16 @@ CUresult Machine::FormLaunch(const Function& function, const CUDA_KERNEL_NODE_PA
     return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
   }
   // Not the driver's to know; the kernel would read and write past its shared memory.
-  if (function.facts->computes && (threads != uint64_t{kPortableThreads} ||
-                                   launch->shared_bytes < uint32_t{kPortableSharedBytes})) {
-    NoteMisuse(absl::StrCat(function.facts->entry, " with ", threads, " threads and ",
-                            launch->shared_bytes, " bytes of shared memory"));
+  const KernelFacts& facts = *function.facts;
+  if ((facts.threads != 0 && threads != static_cast<uint64_t>(facts.threads)) ||
+      launch->shared_bytes < static_cast<uint32_t>(facts.shared_bytes)) {
+    NoteMisuse(absl::StrCat(facts.entry, " with ", threads, " threads and ", launch->shared_bytes,
+                            " bytes of shared memory"));
+  }
+  // Here one runs after the other all the same; on a device what is written and read would race.
+  if (programmatic && !facts.waits_for_prior_grid) {
+    NoteMisuse(absl::StrCat("a programmatic edge to ", facts.entry,
+                            ", which does not wait for the kernel before it"));
   }
   for (size_t i = 0; i < launch->parameters.size() && function.facts->parameter_bytes[i] > 0; ++i) {
     const auto* const value = static_cast<const std::byte*>(parameters.kernelParams[i]);
@@ -191,30 +200,20 @@ std::function<CUresult(std::string*)> Machine::Runner(KernelLaunch launch, bool 
   };
 }
 
-CUresult Machine::LaunchKernel(CUfunction handle, unsigned int grid_x, unsigned int grid_y,
-                               unsigned int grid_z, unsigned int block_x, unsigned int block_y,
-                               unsigned int block_z, unsigned int shared_bytes,
-                               CUstream stream_handle, void** parameters, void** extra) {
+CUresult Machine::Launch(const char* call, const CUDA_KERNEL_NODE_PARAMS& parameters,
+                         CUstream stream_handle, bool programmatic) {
   std::lock_guard lock(mutex_);
   Function* function;
-  if (const CUresult result = FindFunction(handle, &function); result != CUDA_SUCCESS) {
+  if (const CUresult result = FindFunction(parameters.func, &function); result != CUDA_SUCCESS) {
     return result;
   }
   std::shared_ptr<Stream> stream;
   if (const CUresult result = FindStream(stream_handle, &stream); result != CUDA_SUCCESS) {
-    return Misused("cuLaunchKernel on the legacy stream or one that is not live", result);
+    return Misused(absl::StrCat(call, " on the legacy stream or one that is not live"), result);
   }
-  const CUDA_KERNEL_NODE_PARAMS node = {.gridDimX = grid_x,
-                                        .gridDimY = grid_y,
-                                        .gridDimZ = grid_z,
-                                        .blockDimX = block_x,
-                                        .blockDimY = block_y,
-                                        .blockDimZ = block_z,
-                                        .sharedMemBytes = shared_bytes,
-                                        .kernelParams = parameters,
-                                        .extra = extra};
   KernelLaunch launch;
-  if (const CUresult result = FormLaunch(*function, node, &launch); result != CUDA_SUCCESS) {
+  if (const CUresult result = FormLaunch(*function, parameters, programmatic, &launch);
+      result != CUDA_SUCCESS) {
     stream->capture_invalid = true;
     return result;
   }
@@ -223,7 +222,7 @@ CUresult Machine::LaunchKernel(CUfunction handle, unsigned int grid_x, unsigned 
     if (!stream->capture_any_thread && stream->capture_thread != std::this_thread::get_id()) {
       NoteMisuse("a launch of another thread on a stream that is being captured");
     }
-    AddNode(*stream->capture, handle, std::move(launch));
+    AddNode(*stream->capture, parameters.func, std::move(launch));
     return CUDA_SUCCESS;
   }
   Work work;
@@ -233,19 +232,78 @@ CUresult Machine::LaunchKernel(CUfunction handle, unsigned int grid_x, unsigned 
   return CUDA_SUCCESS;
 }
 
-CUresult Machine::TensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType, cuuint32_t rank,
-                                       void* address, const cuuint64_t* sizes,
-                                       const cuuint64_t* strides, const cuuint32_t* box,
-                                       const cuuint32_t* steps, CUtensorMapInterleave,
-                                       CUtensorMapSwizzle, CUtensorMapL2promotion,
-                                       CUtensorMapFloatOOBfill) {
-  if (map == nullptr || rank < 1 || rank > 5 || reinterpret_cast<uintptr_t>(address) % 16 != 0 ||
-      sizes == nullptr || (rank > 1 && strides == nullptr) || box == nullptr || steps == nullptr) {
+CUresult Machine::LaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                               unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                               unsigned int block_z, unsigned int shared_bytes, CUstream stream,
+                               void** parameters, void** extra) {
+  return Launch("cuLaunchKernel",
+                {.func = function,
+                 .gridDimX = grid_x,
+                 .gridDimY = grid_y,
+                 .gridDimZ = grid_z,
+                 .blockDimX = block_x,
+                 .blockDimY = block_y,
+                 .blockDimZ = block_z,
+                 .sharedMemBytes = shared_bytes,
+                 .kernelParams = parameters,
+                 .extra = extra},
+                stream, /*programmatic=*/false);
+}
+
+CUresult Machine::LaunchKernelEx(const CUlaunchConfig* config, CUfunction function,
+                                 void** parameters, void** extra) {
+  if (config == nullptr || config->numAttrs > 1 ||
+      (config->numAttrs == 1 && config->attrs == nullptr)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  // Opaque: only that it depends on the address is true of every driver.
-  std::memset(map, 0, sizeof(*map));
-  std::memcpy(map, &address, sizeof(address));
+  bool programmatic = false;
+  if (config->numAttrs == 1) {
+    const CUlaunchAttribute& attribute = config->attrs[0];
+    if (attribute.id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    programmatic = attribute.value.programmaticStreamSerializationAllowed != 0;
+  }
+  return Launch("cuLaunchKernelEx",
+                {.func = function,
+                 .gridDimX = config->gridDimX,
+                 .gridDimY = config->gridDimY,
+                 .gridDimZ = config->gridDimZ,
+                 .blockDimX = config->blockDimX,
+                 .blockDimY = config->blockDimY,
+                 .blockDimZ = config->blockDimZ,
+                 .sharedMemBytes = config->sharedMemBytes,
+                 .kernelParams = parameters,
+                 .extra = extra},
+                config->hStream, programmatic);
+}
+
+CUresult Machine::TensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank,
+                                       void* address, const cuuint64_t* sizes,
+                                       const cuuint64_t* strides, const cuuint32_t* box,
+                                       const cuuint32_t* steps, CUtensorMapInterleave interleave,
+                                       CUtensorMapSwizzle swizzle,
+                                       CUtensorMapL2promotion l2_promotion,
+                                       CUtensorMapFloatOOBfill oob_fill) {
+  if (map == nullptr || reinterpret_cast<uintptr_t>(map) % alignof(CUtensorMap) != 0 || rank < 1 ||
+      rank > kTensorMapRank || sizes == nullptr || (rank > 1 && strides == nullptr) ||
+      box == nullptr || steps == nullptr) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  TensorMapSpec spec;
+  spec.type = type;
+  spec.rank = rank;
+  spec.address = reinterpret_cast<uint64_t>(address);
+  std::copy_n(sizes, rank, spec.dims.begin());
+  if (rank > 1) std::copy_n(strides, rank - 1, spec.strides.begin());
+  std::copy_n(box, rank, spec.box.begin());
+  std::copy_n(steps, rank, spec.element_strides.begin());
+  spec.interleave = interleave;
+  spec.swizzle = swizzle;
+  spec.l2_promotion = l2_promotion;
+  spec.oob_fill = oob_fill;
+  if (!CheckTensorMap(spec).ok()) return CUDA_ERROR_INVALID_VALUE;
+  *map = EncodeMap(spec);
   return CUDA_SUCCESS;
 }
 
