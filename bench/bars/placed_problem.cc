@@ -11,78 +11,30 @@
 
 namespace tetrad::bars {
 
-absl::StatusOr<std::unique_ptr<PlacedProblem>> PlacedProblem::Place(
-    Device& device, const DeviceLimits& limits, std::span<const GroupShape> shapes,
-    const SampleOptions& options) {
-  std::unique_ptr<PlacedProblem> placed(new PlacedProblem(device, shapes, options));
-  TETRAD_RETURN_IF_ERROR(placed->BuildAndPlace(limits));
-  return placed;
-}
-
-PlacedProblem::~PlacedProblem() {
-  if (binding_ != BindingId::kNone) (void)device_.Unbind(binding_);
-  for (const AllocationId id : allocations_) (void)device_.Free(id);
-}
-
-absl::Status PlacedProblem::BuildAndPlace(const DeviceLimits& limits) {
-  Signature signature;
-  signature.types = options_.types;
-  signature.groups = shapes_;
-  signature.device = limits.uuid;
-  TETRAD_ASSIGN_OR_RETURN(signature, Canonicalize(std::move(signature)));
-  TETRAD_ASSIGN_OR_RETURN(Plan plan, BuildPlan(signature, limits));
-  plan_ = std::make_shared<const Plan>(std::move(plan));
-
-  const OperandLayout& layout = plan_->layout;
-  TETRAD_ASSIGN_OR_RETURN(blocks_.a, Allocate(layout.a_bytes));
-  TETRAD_ASSIGN_OR_RETURN(blocks_.a_scales, Allocate(layout.a_scale_bytes));
-  TETRAD_ASSIGN_OR_RETURN(blocks_.b, Allocate(WeightCodeBytes(signature)));
-  TETRAD_ASSIGN_OR_RETURN(blocks_.b_scales, Allocate(WeightScaleBytes(signature)));
-  TETRAD_ASSIGN_OR_RETURN(blocks_.c, Allocate(layout.c_bytes));
-  TETRAD_ASSIGN_OR_RETURN(blocks_.alpha,
-                          Allocate(static_cast<int64_t>(shapes_.size() * sizeof(float))));
-  const Operands operands(shapes_, options_);
-  TETRAD_RETURN_IF_ERROR(PlaceWeights(operands));
-  TETRAD_RETURN_IF_ERROR(WriteActivations(ImageOf(operands)));
-  TETRAD_ASSIGN_OR_RETURN(binding_, device_.Bind(plan_, blocks_));
-  return absl::OkStatus();
-}
-
-absl::StatusOr<BlockRef> PlacedProblem::Allocate(int64_t bytes) {
-  if (bytes == 0) return BlockRef{};
-  TETRAD_ASSIGN_OR_RETURN(const Allocation allocation, device_.Allocate(bytes));
-  allocations_.push_back(allocation.id);
-  return BlockRef{allocation.id, 0, bytes};
-}
-
-absl::Status PlacedProblem::PlaceWeights(const Operands& operands) {
-  int64_t codes = 0, scales = 0;
-  for (size_t g = 0; g < shapes_.size(); ++g) {
-    const GroupProblem& group = operands.groups()[g];
-    const auto write = [this](const BlockRef& block, int64_t offset, const void* data,
-                              int64_t bytes) {
-      return device_.Write(block.allocation, offset,
-                           {static_cast<const std::byte*>(data), static_cast<size_t>(bytes)});
-    };
-    const int64_t code_bytes = CodeBytes(group.n, group.k);
-    const int64_t scale_bytes = ScalePlaneBytes(options_.types.b_scale_layout, group.n, group.k);
-    TETRAD_RETURN_IF_ERROR(write(blocks_.b, codes, group.b, code_bytes));
-    TETRAD_RETURN_IF_ERROR(write(blocks_.b_scales, scales, group.b_scales, scale_bytes));
-    TETRAD_RETURN_IF_ERROR(
-        write(blocks_.alpha, static_cast<int64_t>(g * sizeof(float)), &group.alpha, sizeof(float)));
-    codes += code_bytes;
-    scales += scale_bytes;
+WeightsImage SampleWeights(std::span<const GroupShape> shapes, const SampleOptions& options) {
+  const Operands operands(shapes, options);
+  WeightsImage image{.scale_layout = options.types.b_scale_layout};
+  const auto append = [](std::vector<std::byte>& to, const uint8_t* from, int64_t bytes) {
+    const auto* const begin = reinterpret_cast<const std::byte*>(from);
+    to.insert(to.end(), begin, begin + bytes);
+  };
+  for (const GroupProblem& group : operands.groups()) {
+    image.groups.push_back({group.n, group.k});
+    append(image.codes, group.b, CodeBytes(group.n, group.k));
+    append(image.scales, group.b_scales, ScalePlaneBytes(image.scale_layout, group.n, group.k));
+    image.alpha.push_back(group.alpha);
   }
-  return absl::OkStatus();
+  return image;
 }
 
-ActivationImage PlacedProblem::ImageOf(const Operands& operands) const {
-  const OperandLayout& layout = plan_->layout;
-  const ProblemTypes& types = options_.types;
+ActivationImage SampleActivations(const Plan& plan, const SampleOptions& options) {
+  const OperandLayout& layout = plan.layout;
+  const ProblemTypes& types = plan.signature.types;
+  const Operands operands(plan.signature.groups, options);
   ActivationImage image{
       .a = std::vector<std::byte>(static_cast<size_t>(layout.a_bytes)),
       .a_scales = std::vector<std::byte>(static_cast<size_t>(layout.a_scale_bytes))};
-  for (size_t g = 0; g < shapes_.size(); ++g) {
+  for (size_t g = 0; g < plan.signature.groups.size(); ++g) {
     const GroupProblem& group = operands.groups()[g];
     const auto* const a = reinterpret_cast<const std::byte*>(group.a);
     std::copy_n(a, ActivationBytes(types.a_type, group.m, group.k),
@@ -95,16 +47,71 @@ ActivationImage PlacedProblem::ImageOf(const Operands& operands) const {
   return image;
 }
 
-ActivationImage PlacedProblem::MakeActivations(uint64_t seed) const {
-  SampleOptions options = options_;
-  options.seed = seed;
-  return ImageOf(Operands(shapes_, options));
+absl::StatusOr<std::unique_ptr<PlacedProblem>> PlacedProblem::Place(
+    Device& device, const DeviceLimits& limits, Signature signature,
+    std::shared_ptr<const PlacedWeights> weights) {
+  std::unique_ptr<PlacedProblem> placed(new PlacedProblem(device, std::move(weights)));
+  TETRAD_RETURN_IF_ERROR(placed->BuildAndPlace(limits, std::move(signature)));
+  return placed;
+}
+
+absl::StatusOr<std::unique_ptr<PlacedProblem>> PlacedProblem::Place(
+    Device& device, const DeviceLimits& limits, std::span<const GroupShape> shapes,
+    const SampleOptions& options) {
+  TETRAD_ASSIGN_OR_RETURN(auto weights,
+                          PlacedWeights::Place(device, limits, SampleWeights(shapes, options)));
+  Signature signature;
+  signature.types = options.types;
+  signature.groups.assign(shapes.begin(), shapes.end());
+  TETRAD_ASSIGN_OR_RETURN(auto placed,
+                          Place(device, limits, std::move(signature), std::move(weights)));
+  TETRAD_RETURN_IF_ERROR(placed->WriteActivations(SampleActivations(placed->plan(), options)));
+  return placed;
+}
+
+PlacedProblem::~PlacedProblem() {
+  if (binding_ != BindingId::kNone) (void)device_.Unbind(binding_);
+  for (const AllocationId id : allocations_) (void)device_.Free(id);
+}
+
+absl::Status PlacedProblem::BuildAndPlace(const DeviceLimits& limits, Signature signature) {
+  signature.types.b_scale_layout = weights_->scale_layout();
+  signature.device = limits.uuid;
+  TETRAD_ASSIGN_OR_RETURN(signature, Canonicalize(std::move(signature)));
+  TETRAD_ASSIGN_OR_RETURN(Plan plan, BuildPlan(signature, limits));
+  plan_ = std::make_shared<const Plan>(std::move(plan));
+
+  const OperandLayout& layout = plan_->layout;
+  blocks_.b = weights_->b();
+  blocks_.b_scales = weights_->b_scales();
+  blocks_.alpha = weights_->alpha();
+  TETRAD_ASSIGN_OR_RETURN(blocks_.a, Allocate(layout.a_bytes));
+  TETRAD_ASSIGN_OR_RETURN(blocks_.a_scales, Allocate(layout.a_scale_bytes));
+  TETRAD_ASSIGN_OR_RETURN(blocks_.c, Allocate(layout.c_bytes));
+  TETRAD_ASSIGN_OR_RETURN(blocks_.m_values,
+                          Allocate(layout.m_values * static_cast<int64_t>(sizeof(int32_t))));
+  TETRAD_ASSIGN_OR_RETURN(binding_, device_.Bind(plan_, blocks_));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BlockRef> PlacedProblem::Allocate(int64_t bytes) {
+  if (bytes == 0) return BlockRef{};
+  TETRAD_ASSIGN_OR_RETURN(const Allocation allocation, device_.Allocate(bytes));
+  allocations_.push_back(allocation.id);
+  return BlockRef{allocation.id, 0, bytes};
 }
 
 absl::Status PlacedProblem::WriteActivations(const ActivationImage& image) {
-  TETRAD_RETURN_IF_ERROR(device_.Write(blocks_.a.allocation, 0, image.a));
-  if (image.a_scales.empty()) return absl::OkStatus();
-  return device_.Write(blocks_.a_scales.allocation, 0, image.a_scales);
+  const auto write = [this](const BlockRef& block, std::span<const std::byte> bytes) {
+    return bytes.empty() ? absl::OkStatus() : device_.Write(block.allocation, 0, bytes);
+  };
+  TETRAD_RETURN_IF_ERROR(write(blocks_.a, image.a));
+  TETRAD_RETURN_IF_ERROR(write(blocks_.a_scales, image.a_scales));
+  return write(blocks_.m_values, std::as_bytes(std::span(image.m_values)));
+}
+
+absl::Status PlacedProblem::ClearOutput() {
+  return device_.Clear(blocks_.c.allocation, 0, blocks_.c.bytes);
 }
 
 absl::Status PlacedProblem::ReadOutput(std::vector<std::byte>& output) const {

@@ -1,34 +1,46 @@
 // SPDX-FileCopyrightText: The Tetrad Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// PlacedProblem: seeded operands of one grouped GEMM in the memory of a device,
+// PlacedProblem: the operands of one grouped GEMM in the memory of a device,
 // bound, for figures that launch without an engine.
 //
 // The device must outlive it; nothing may be under way when it goes. One thread.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
+#include "bench/bars/placed_weights.h"
 #include "engine/device.h"
 #include "kernels/sample.h"
 
 namespace tetrad::bars {
 
-// The bytes of a plan's activations, as they lie in device memory.
+// The bytes of a plan's activations, as they lie in device memory. What is empty
+// is left as it is: zero at first.
 struct ActivationImage {
   std::vector<std::byte> a;
   std::vector<std::byte> a_scales;
+  std::vector<int32_t> m_values;  // device-side M
 };
+
+// Seeded operands as kernels/sample.h makes them. Form kSeparate.
+WeightsImage SampleWeights(std::span<const GroupShape> shapes, const SampleOptions& options);
+ActivationImage SampleActivations(const Plan& plan, const SampleOptions& options);
 
 class PlacedProblem {
  public:
-  // The plan is one for `limits`, which may be narrower than the device's. Form
-  // kSeparate, no row scales.
+  // Device and layout of the weights' scales are set in the signature. The plan is
+  // one for `limits`, which may be narrower than the device's. No row scales.
+  static absl::StatusOr<std::unique_ptr<PlacedProblem>> Place(
+      Device& device, const DeviceLimits& limits, Signature signature,
+      std::shared_ptr<const PlacedWeights> weights);
+  // Seeded operands of their own, form kSeparate.
   static absl::StatusOr<std::unique_ptr<PlacedProblem>> Place(Device& device,
                                                               const DeviceLimits& limits,
                                                               std::span<const GroupShape> shapes,
@@ -38,26 +50,23 @@ class PlacedProblem {
 
   const Plan& plan() const { return *plan_; }
   BindingId binding() const { return binding_; }
+  const OperandBlocks& blocks() const { return blocks_; }
 
-  // Activations of another seed for the same weights.
-  ActivationImage MakeActivations(uint64_t seed) const;
   absl::Status WriteActivations(const ActivationImage& image);
   absl::Status ReadOutput(std::vector<std::byte>& output) const;
+  absl::Status ClearOutput();
 
   // Launches and spins until the completion is there.
   absl::StatusOr<Completion> Run();
 
  private:
-  PlacedProblem(Device& device, std::span<const GroupShape> shapes, const SampleOptions& options)
-      : device_(device), shapes_(shapes.begin(), shapes.end()), options_(options) {}
-  absl::Status BuildAndPlace(const DeviceLimits& limits);
+  PlacedProblem(Device& device, std::shared_ptr<const PlacedWeights> weights)
+      : device_(device), weights_(std::move(weights)) {}
+  absl::Status BuildAndPlace(const DeviceLimits& limits, Signature signature);
   absl::StatusOr<BlockRef> Allocate(int64_t bytes);
-  ActivationImage ImageOf(const Operands& operands) const;
-  absl::Status PlaceWeights(const Operands& operands);
 
   Device& device_;
-  const std::vector<GroupShape> shapes_;
-  const SampleOptions options_;
+  const std::shared_ptr<const PlacedWeights> weights_;
   std::shared_ptr<const Plan> plan_;
   OperandBlocks blocks_;
   std::vector<AllocationId> allocations_;

@@ -57,20 +57,61 @@ TEST_F(PlacedProblemTest, ARunComputesTheReferenceBitByBit) {
 }
 
 TEST_F(PlacedProblemTest, OtherActivationsGiveOtherOutputsAndTheFirstOnesTheFirst) {
-  const auto problem =
-      PlacedProblem::Place(*device_, device_->limits(), kShapeT1,
-                           OptionsOf(ActivationType::kNvfp4, ScaleLayout::kLinear));
+  SampleOptions options = OptionsOf(ActivationType::kNvfp4, ScaleLayout::kLinear);
+  const auto problem = PlacedProblem::Place(*device_, device_->limits(), kShapeT1, options);
   ASSERT_TRUE(problem.ok()) << problem.status();
   std::vector<std::byte> outputs[3];
   for (const auto& [seed, output] :
        {std::pair(kSeed, &outputs[0]), std::pair(kSeed + 1, &outputs[1]),
         std::pair(kSeed, &outputs[2])}) {
-    ASSERT_TRUE((*problem)->WriteActivations((*problem)->MakeActivations(seed)).ok());
+    options.seed = seed;
+    const ActivationImage image = SampleActivations((*problem)->plan(), options);
+    ASSERT_TRUE((*problem)->WriteActivations(image).ok());
     ASSERT_TRUE((*problem)->Run().ok());
     ASSERT_TRUE((*problem)->ReadOutput(*output).ok());
   }
   EXPECT_NE(outputs[0], outputs[1]);
   EXPECT_EQ(outputs[0], outputs[2]);
+}
+
+TEST_F(PlacedProblemTest, StackedAndWithCountsOnTheDeviceTheBitsAreThoseOfGroupsApart) {
+  const auto shapes = GroupsOf(64, 128, 5, 3);
+  const SampleOptions options = OptionsOf(ActivationType::kFp16, ScaleLayout::kLinear);
+  const auto weights =
+      PlacedWeights::Place(*device_, device_->limits(), SampleWeights(shapes, options));
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  Signature signature;
+  signature.types = options.types;
+  signature.form = GroupForm::kStacked;
+  signature.groups.assign(shapes.begin(), shapes.end());
+  const auto stacked = PlacedProblem::Place(*device_, device_->limits(), signature, *weights);
+  ASSERT_TRUE(stacked.ok()) << stacked.status();
+  signature.m_source = MSource::kCounts;
+  signature.capacity_rows = 8;
+  for (GroupShape& shape : signature.groups) shape.m = 0;
+  const auto counted = PlacedProblem::Place(*device_, device_->limits(), signature, *weights);
+  ASSERT_TRUE(counted.ok()) << counted.status();
+
+  const ActivationImage dense = SampleActivations((*stacked)->plan(), options);
+  ActivationImage reserved{.a = std::vector<std::byte>(2 * 8 * 128 * 2), .m_values = {5, 3}};
+  std::copy_n(dense.a.begin(), 5 * 256, reserved.a.begin());
+  std::copy_n(dense.a.begin() + 5 * 256, 3 * 256, reserved.a.begin() + 8 * 256);
+  ASSERT_TRUE((*stacked)->WriteActivations(dense).ok());
+  ASSERT_TRUE((*counted)->WriteActivations(reserved).ok());
+  std::vector<std::byte> a, b;
+  for (const auto& [problem, output] :
+       {std::pair(stacked->get(), &a), std::pair(counted->get(), &b)}) {
+    ASSERT_TRUE(problem->Run().ok());
+    ASSERT_TRUE(problem->ReadOutput(*output).ok());
+  }
+  EXPECT_TRUE(std::equal(a.begin(), a.begin() + 5 * 128, b.begin()));
+  EXPECT_TRUE(std::equal(a.begin() + 5 * 128, a.begin() + 8 * 128, b.begin() + 8 * 128));
+  EXPECT_NE(std::vector<std::byte>(5 * 128),
+            std::vector<std::byte>(a.begin(), a.begin() + 5 * 128));
+
+  ASSERT_TRUE((*stacked)->ClearOutput().ok());
+  ASSERT_TRUE((*stacked)->ReadOutput(b).ok());
+  EXPECT_EQ(b, std::vector<std::byte>(a.size()));
 }
 
 TEST_F(PlacedProblemTest, ItLeavesNothingBehind) {

@@ -58,13 +58,14 @@ struct Replays {
 absl::StatusOr<Replays> ReplayS4(const Setting& setting) {
   TETRAD_ASSIGN_OR_RETURN(const auto device, OpenCuda(setting, [] {}));
   // Any accumulation in another order has other bits.
-  TETRAD_ASSIGN_OR_RETURN(
-      const auto problem,
-      PlacedProblem::Place(*device, device->limits(), kShapeS4, OptionsOf(DataKind::kGeneral)));
+  SampleOptions options = OptionsOf(DataKind::kGeneral);
+  TETRAD_ASSIGN_OR_RETURN(const auto problem,
+                          PlacedProblem::Place(*device, device->limits(), kShapeS4, options));
   std::vector<ActivationImage> inputs;
   std::vector<std::vector<std::byte>> eager(kInputs);
   for (int i = 0; i < kInputs; ++i) {
-    inputs.push_back(problem->MakeActivations(static_cast<uint64_t>(i) + 1));
+    options.seed = static_cast<uint64_t>(i) + 1;
+    inputs.push_back(SampleActivations(problem->plan(), options));
     TETRAD_RETURN_IF_ERROR(problem->WriteActivations(inputs.back()));
     TETRAD_RETURN_IF_ERROR(device->LaunchEagerly(problem->binding()));
     TETRAD_RETURN_IF_ERROR(problem->ReadOutput(eager[i]));
@@ -157,14 +158,14 @@ absl::StatusOr<Measured> ReplayRatio(const Setting& setting) {
 }
 
 absl::StatusOr<Measured> PortableS1(const Setting& setting) {
-  TETRAD_ASSIGN_OR_RETURN(const auto device, OpenCuda(setting, [] {}));
-  DeviceLimits limits = device->limits();
-  std::erase_if(limits.kernels, [](const KernelTraits& kernel) {
-    return !absl::StrContains(kernel.name, "portable");
-  });
-  if (limits.kernels.empty()) return absl::UnimplementedError("the device has no portable kernel");
-  TETRAD_ASSIGN_OR_RETURN(const auto problem, PlacedProblem::Place(*device, limits, kShapeS1,
-                                                                   OptionsOf(DataKind::kGeneral)));
+  TETRAD_ASSIGN_OR_RETURN(const auto device, OpenCuda(
+                                                 setting, [] {}, /*portable_only=*/true));
+  TETRAD_ASSIGN_OR_RETURN(
+      const auto problem,
+      PlacedProblem::Place(*device, device->limits(), kShapeS1, OptionsOf(DataKind::kGeneral)));
+  if (!absl::StrContains(problem->plan().kernel, "portable")) {
+    return absl::InternalError(absl::StrCat("planned with ", problem->plan().kernel));
+  }
   std::vector<double> times;
   for (int launch = -kPortableWarmUp; launch < kPortableLaunches; ++launch) {
     TETRAD_ASSIGN_OR_RETURN(const Completion completion, problem->Run());

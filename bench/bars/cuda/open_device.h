@@ -16,8 +16,10 @@
 namespace tetrad::bars {
 
 // The setting's, or the first if it names none; its rates not measured.
+// `portable_only`: without the kernels of its own architecture.
 // FAILED_PRECONDITION with a setting that is not of CUDA.
 absl::StatusOr<std::unique_ptr<cuda::CudaDevice>> OpenCuda(const Setting& setting,
-                                                           std::function<void()> wake);
+                                                           std::function<void()> wake,
+                                                           bool portable_only = false);
 
 }  // namespace tetrad::bars
