@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "bench/bars/bench_device.h"
+#include "bench/bars/instance_of.h"
 #include "clients/cli/case_data.h"
 #include "engine/support/status_macros.h"
 #include "kernels/compare.h"
@@ -79,6 +80,7 @@ absl::Status CaseRunner::Run(const cli::GroupedCase& c, DataKind kind, uint64_t 
   TETRAD_RETURN_IF_ERROR(Register(engine_->weights(), c, data));
   const SignatureRequest signature = SignatureOf(c);
   TETRAD_ASSIGN_OR_RETURN(const PreparedPlan prepared, engine_->Prepare(kClient, signature));
+  last_variant_ = VariantOf(*prepared.plan);
   const absl::Cleanup release = [&] { (void)engine_->Release(kClient, prepared.handle); };
   // With offsets and blocked scales the plan wants those of the worst distribution of rows.
   data.request().mutable_inline_operands()->mutable_activation_scales()->resize(

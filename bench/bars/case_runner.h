@@ -28,6 +28,9 @@ class CaseRunner {
   // Registers seeded weights, executes, compares every output element and every
   // gap. OK: all are right. Any other status says what is wrong.
   absl::Status Run(const cli::GroupedCase& c, DataKind kind, uint64_t seed);
+  // What the plan of the last case that had one uses, see VariantOf().
+  const std::string& last_variant() const { return last_variant_; }
+  std::string capability() const { return engine_->device_limits().capability; }
 
  private:
   CaseRunner(std::unique_ptr<Engine> engine, int threads)
@@ -35,6 +38,7 @@ class CaseRunner {
 
   const std::unique_ptr<Engine> engine_;
   const int threads_;
+  std::string last_variant_;
 };
 
 }  // namespace tetrad::bars

@@ -10,6 +10,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,20 +23,24 @@ namespace tetrad::bars {
 
 enum class DeviceKind : uint8_t { kCuda = 0, kCpu = 1 };
 
-// What is measured, and with what beside it.
-struct Setting {
-  DeviceKind device = DeviceKind::kCuda;
-  std::string uuid;      // of the device; with kCpu empty
-  std::string programs;  // the folder of tetradd
-  int threads = 1;       // of the reference
-};
-
 // A value and the spread of what it is the median of, see docs/benchmarks.md.
 struct Measured {
   double value = 0;
   double low = 0;
   double high = 0;
   std::string remark;  // what missed the limit, where a number does not say it
+};
+
+// Measurements of a run from which more than one figure is made, under names of theirs.
+using Memo = std::map<std::string, absl::StatusOr<Measured>>;
+
+// What is measured, and with what beside it.
+struct Setting {
+  DeviceKind device = DeviceKind::kCuda;
+  std::string uuid;                                       // of the device; with kCpu empty
+  std::string programs;                                   // the folder of tetradd
+  int threads = 1;                                        // of the reference
+  std::shared_ptr<Memo> memo = std::make_shared<Memo>();  // of this run; never null
 };
 
 // Of something counted once.

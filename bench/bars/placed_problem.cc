@@ -47,12 +47,26 @@ ActivationImage SampleActivations(const Plan& plan, const SampleOptions& options
   return image;
 }
 
+absl::StatusOr<Plan> PlanFor(const DeviceLimits& limits, Signature signature,
+                             const PlacedWeights& weights) {
+  signature.types.b_scale_layout = weights.scale_layout();
+  signature.device = limits.uuid;
+  TETRAD_ASSIGN_OR_RETURN(signature, Canonicalize(std::move(signature)));
+  return BuildPlan(signature, limits);
+}
+
+absl::StatusOr<std::unique_ptr<PlacedProblem>> PlacedProblem::Place(
+    Device& device, Plan plan, std::shared_ptr<const PlacedWeights> weights) {
+  std::unique_ptr<PlacedProblem> placed(new PlacedProblem(device, std::move(weights)));
+  TETRAD_RETURN_IF_ERROR(placed->PlaceOperands(std::move(plan)));
+  return placed;
+}
+
 absl::StatusOr<std::unique_ptr<PlacedProblem>> PlacedProblem::Place(
     Device& device, const DeviceLimits& limits, Signature signature,
     std::shared_ptr<const PlacedWeights> weights) {
-  std::unique_ptr<PlacedProblem> placed(new PlacedProblem(device, std::move(weights)));
-  TETRAD_RETURN_IF_ERROR(placed->BuildAndPlace(limits, std::move(signature)));
-  return placed;
+  TETRAD_ASSIGN_OR_RETURN(Plan plan, PlanFor(limits, std::move(signature), *weights));
+  return Place(device, std::move(plan), std::move(weights));
 }
 
 absl::StatusOr<std::unique_ptr<PlacedProblem>> PlacedProblem::Place(
@@ -74,13 +88,8 @@ PlacedProblem::~PlacedProblem() {
   for (const AllocationId id : allocations_) (void)device_.Free(id);
 }
 
-absl::Status PlacedProblem::BuildAndPlace(const DeviceLimits& limits, Signature signature) {
-  signature.types.b_scale_layout = weights_->scale_layout();
-  signature.device = limits.uuid;
-  TETRAD_ASSIGN_OR_RETURN(signature, Canonicalize(std::move(signature)));
-  TETRAD_ASSIGN_OR_RETURN(Plan plan, BuildPlan(signature, limits));
+absl::Status PlacedProblem::PlaceOperands(Plan plan) {
   plan_ = std::make_shared<const Plan>(std::move(plan));
-
   const OperandLayout& layout = plan_->layout;
   blocks_.b = weights_->b();
   blocks_.b_scales = weights_->b_scales();

@@ -33,10 +33,17 @@ struct ActivationImage {
 WeightsImage SampleWeights(std::span<const GroupShape> shapes, const SampleOptions& options);
 ActivationImage SampleActivations(const Plan& plan, const SampleOptions& options);
 
+// A plan for these weights: device and layout of the weights' scales are set in the
+// signature. `limits` may be narrower than the device's.
+absl::StatusOr<Plan> PlanFor(const DeviceLimits& limits, Signature signature,
+                             const PlacedWeights& weights);
+
 class PlacedProblem {
  public:
-  // Device and layout of the weights' scales are set in the signature. The plan is
-  // one for `limits`, which may be narrower than the device's. No row scales.
+  // No row scales.
+  static absl::StatusOr<std::unique_ptr<PlacedProblem>> Place(
+      Device& device, Plan plan, std::shared_ptr<const PlacedWeights> weights);
+  // Of PlanFor().
   static absl::StatusOr<std::unique_ptr<PlacedProblem>> Place(
       Device& device, const DeviceLimits& limits, Signature signature,
       std::shared_ptr<const PlacedWeights> weights);
@@ -62,7 +69,7 @@ class PlacedProblem {
  private:
   PlacedProblem(Device& device, std::shared_ptr<const PlacedWeights> weights)
       : device_(device), weights_(std::move(weights)) {}
-  absl::Status BuildAndPlace(const DeviceLimits& limits, Signature signature);
+  absl::Status PlaceOperands(Plan plan);
   absl::StatusOr<BlockRef> Allocate(int64_t bytes);
 
   Device& device_;

@@ -1,0 +1,131 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <cstring>
+#include <utility>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "bench/kernels/child_program.h"
+#include "bench/kernels/grouped_data.h"
+#include "bench/kernels/rotation.h"
+#include "bench/kernels/torch_peers.h"
+#include "engine/cpu_device.h"
+#include "kernels/float16.h"
+#include "kernels/shapes.h"
+
+namespace tetrad::bars {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(RotationTest, AtLeastThreeSetsOf200MegabytesTogether) {
+  EXPECT_EQ(SetsFor(1e9), 3);
+  EXPECT_EQ(SetsFor(67e6), 3);
+  EXPECT_EQ(SetsFor(66e6), 4);
+  EXPECT_EQ(SetsFor(8e6), 25);
+}
+
+TEST(RotationTest, AtLeastTwentyCallsAMillisecondAndWholeRounds) {
+  EXPECT_EQ(CallsFor(3, 100), 21);
+  EXPECT_EQ(CallsFor(25, 10), 100);
+  EXPECT_EQ(CallsFor(3, 0.1), 201);
+  EXPECT_EQ(CallsFor(25, 1e4), 25);
+}
+
+TEST(GroupedDataTest, BytesDependOnSeedAndPlaceNotOnThreads) {
+  constexpr int64_t kBytes = (1 << 20) + 3;
+  EXPECT_EQ(MakeCodes(kBytes, 1, 1), MakeCodes(kBytes, 1, 3));
+  EXPECT_EQ(MakeScales(kBytes, 1, 1), MakeScales(kBytes, 1, 3));
+  EXPECT_NE(MakeCodes(64, 1, 1), MakeCodes(64, 2, 1));
+  EXPECT_EQ(MakeCodes(3, 1, 1).size(), 3u);
+}
+
+TEST(GroupedDataTest, ScalesFillTheRangeAndCodesAreAllThere) {
+  bool seen[256] = {};
+  for (const std::byte code : MakeCodes(1 << 16, 1, 1)) seen[static_cast<int>(code)] = true;
+  for (const bool one : seen) EXPECT_TRUE(one);
+  float least = 9, most = 0;
+  for (const std::byte scale : MakeScales(1 << 16, 1, 1)) {
+    const float value = DecodeUe4m3(static_cast<uint8_t>(scale));
+    least = std::min(least, value);
+    most = std::max(most, value);
+  }
+  EXPECT_EQ(least, 0.25f);
+  EXPECT_EQ(most, 2.0f);  // what is nearest to the last of them
+}
+
+TEST(GroupedDataTest, DequantisedNumbersAreCodeTimesScale) {
+  const auto codes = MakeCodes(1 << 19, 3, 1), scales = MakeScales(1 << 16, 4, 1);
+  for (const ActivationType type : {ActivationType::kFp16, ActivationType::kBf16}) {
+    const auto values = Dequantise(type, codes, scales, 3);
+    ASSERT_EQ(values.size(), codes.size() * 4);
+    for (size_t i = 0; i < codes.size() * 2; i += 37) {
+      uint16_t bits;
+      std::memcpy(&bits, &values[i * 2], 2);
+      const float expected = DecodeE2m1(UnpackCode(reinterpret_cast<const uint8_t*>(codes.data()),
+                                                   static_cast<int64_t>(i))) *
+                             DecodeUe4m3(static_cast<uint8_t>(scales[i / 16]));
+      EXPECT_EQ(type == ActivationType::kFp16 ? DecodeFp16(bits) : DecodeBf16(bits), expected);
+    }
+  }
+}
+
+// What a device computes passes; an output with one wrong group does not.
+TEST(GroupedDataTest, TheSampleTellsRightFromWrong) {
+  const auto device = CpuDevice::Create({.threads = 1, .measure_rates = false}, [] {});
+  ASSERT_TRUE(device.ok());
+  const auto shapes = GroupsOf(96, 320, 5, 0, 70);
+  const WeightsImage image = MakeWeights(shapes, 1, 1);
+  const auto weights = PlacedWeights::Place(**device, (*device)->limits(), image);
+  ASSERT_TRUE(weights.ok());
+  for (const ActivationType type :
+       {ActivationType::kNvfp4, ActivationType::kFp16, ActivationType::kBf16}) {
+    Signature signature;
+    signature.types.a_type = type;
+    if (type == ActivationType::kNvfp4) signature.types.a_scale_layout = ScaleLayout::kBlocked;
+    signature.form = GroupForm::kStacked;
+    signature.groups.assign(shapes.begin(), shapes.end());
+    const auto problem = PlacedProblem::Place(**device, (*device)->limits(), signature, *weights);
+    ASSERT_TRUE(problem.ok()) << problem.status();
+    const Plan& plan = (*problem)->plan();
+    const ActivationImage a = MakeActivations(plan, 2, 1);
+    ASSERT_TRUE((*problem)->WriteActivations(a).ok());
+    ASSERT_TRUE((*problem)->Run().ok());
+    std::vector<std::byte> output;
+    ASSERT_TRUE((*problem)->ReadOutput(output).ok());
+    std::string first;
+    EXPECT_EQ(CountWrong(plan, image, a, output, 500, 7, first), 0) << first;
+    // One bit of each number of the first group: about a hundredth of it.
+    for (int64_t i = 0; i < 5 * 96; ++i) {
+      output[static_cast<size_t>(plan.layout.groups[0].c + i * 2)] ^= std::byte{0x10};
+    }
+    EXPECT_GT(CountWrong(plan, image, a, output, 500, 7, first), 150);
+    EXPECT_THAT(first, HasSubstr("group 0 row"));
+  }
+}
+
+TEST(TorchPeersTest, InputAndOutput) {
+  const PeerShape shape{"S", {{8, 4096, 7168}, {0, 4096, 7168}}};
+  EXPECT_EQ(TorchInput({&shape, 1}),
+            R"([{"calls":85,"id":"S","k":7168,"m":[8,0],"n":4096,"sets":4}])");
+  const auto times =
+      ParseTorchOutput(R"({"S":{"torch_grouped_mm":[2,1,3],"other":"RuntimeError: no"}})");
+  ASSERT_TRUE(times.ok()) << times.status();
+  EXPECT_EQ(times->at("S").at(kTorchGrouped)->value, 2);
+  EXPECT_EQ(times->at("S").at(kTorchGrouped)->high, 3);
+  EXPECT_THAT(times->at("S").at("other").status().message(), HasSubstr("no"));
+  for (const char* text : {"", "[]", R"({"S":1})", R"({"S":{"p":[1,2]}})", R"({"S":{"p":null}})"}) {
+    EXPECT_FALSE(ParseTorchOutput(text).ok()) << text;
+  }
+}
+
+TEST(ChildProgramTest, OutputOrWhyThereIsNone) {
+  const std::string large(1 << 20, 'x');
+  EXPECT_EQ(RunChild({"cat"}, large).value(), large);
+  EXPECT_THAT(RunChild({"sh", "-c", "exit 3"}, "").status().message(), HasSubstr("exit status 3"));
+  EXPECT_FALSE(RunChild({"no-such-program-of-tetrad"}, "").ok());
+}
+
+}  // namespace
+}  // namespace tetrad::bars

@@ -1,0 +1,41 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// TimeShape: one shape with some types of activations beside its floors, in turn:
+// the rates, our calls, the rates again, for every type, a dozen times round.
+//
+// A share is the median of all floors over that of all times of a call; its spread is
+// the quartiles of the single rounds. DATA_LOSS where what was timed computed
+// something else than the product.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "bench/bars/figure.h"
+#include "bench/kernels/floor_meter.h"
+#include "bench/kernels/gpu.h"
+#include "bench/kernels/timed_problem.h"
+
+namespace tetrad::bars {
+
+struct TypeTiming {
+  ActivationType activations = ActivationType::kFp16;
+  std::string kernel;
+  std::string explanation;  // of the plan
+  int sets = 0;
+  int calls = 0;              // of a graph
+  DeviceRates rates;          // medians
+  Floor floor;                // with these
+  Measured cold_us, warm_us;  // a call
+  Measured share;             // of cold_us
+};
+
+absl::StatusOr<std::vector<TypeTiming>> TimeShape(Gpu& gpu, FloorMeter& meter,
+                                                  const ShapeSets& sets,
+                                                  std::span<const ActivationType> types);
+
+}  // namespace tetrad::bars
