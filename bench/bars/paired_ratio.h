@@ -27,6 +27,7 @@ class PairedRatio {
     measured.value = Median(ours_) / Median(theirs_);
     return measured;
   }
+  Measured OursSpread() const { return MedianOf(ours_); }
   double ours() const { return Median(ours_); }
   double theirs() const { return Median(theirs_); }
 

@@ -8,8 +8,10 @@
 
 #include "bench/kernels/child_program.h"
 #include "bench/kernels/grouped_data.h"
+#include "bench/kernels/kernel_case.h"
 #include "bench/kernels/rotation.h"
 #include "bench/kernels/torch_peers.h"
+#include "clients/cli/grouped_case.h"
 #include "engine/cpu_device.h"
 #include "kernels/float16.h"
 #include "kernels/shapes.h"
@@ -108,7 +110,7 @@ TEST(GroupedDataTest, TheSampleTellsRightFromWrong) {
 TEST(TorchPeersTest, InputAndOutput) {
   const PeerShape shape{"S", {{8, 4096, 7168}, {0, 4096, 7168}}};
   EXPECT_EQ(TorchInput({&shape, 1}),
-            R"([{"calls":85,"id":"S","k":7168,"m":[8,0],"n":4096,"sets":4}])");
+            R"([{"calls":88,"id":"S","k":7168,"m":[8,0],"n":4096,"sets":4}])");
   const auto times =
       ParseTorchOutput(R"({"S":{"torch_grouped_mm":[2,1,3],"other":"RuntimeError: no"}})");
   ASSERT_TRUE(times.ok()) << times.status();
@@ -118,6 +120,68 @@ TEST(TorchPeersTest, InputAndOutput) {
   for (const char* text : {"", "[]", R"({"S":1})", R"({"S":{"p":[1,2]}})", R"({"S":{"p":null}})"}) {
     EXPECT_FALSE(ParseTorchOutput(text).ok()) << text;
   }
+}
+
+TEST(KernelCaseTest, LinesOfACase) {
+  const auto cases = ParseKernelCases(
+      "# id,G,K,N,M,activation,output\n\nS4, 2,1536,4096,128 "
+      "384,nvfp4,fp16\nx,1,32,1,0,bf16,fp16\n");
+  ASSERT_TRUE(cases.ok()) << cases.status();
+  ASSERT_EQ(cases->size(), 2u);
+  EXPECT_EQ((*cases)[0].id, "S4");
+  EXPECT_EQ((*cases)[0].groups, std::vector<GroupShape>(kShapeS4.begin(), kShapeS4.end()));
+  EXPECT_EQ((*cases)[0].activations, ActivationType::kNvfp4);
+  EXPECT_EQ((*cases)[1].activations, ActivationType::kBf16);
+}
+
+TEST(KernelCaseTest, WhatIsNoCaseIsNamed) {
+  for (const auto& [line, expected] :
+       {std::pair("a,1,32,1,1,fp16", "line 1: 6 fields, wanted 7"),
+        std::pair("a,2,32,1,1,fp16,fp16", "1 M for 2 groups"),
+        std::pair("a,1,33,1,1,fp16,fp16", "K 33 is no multiple of 32"),
+        std::pair("a,1,32,0,1,fp16,fp16", "N '0' is no number"),
+        std::pair("a,1,32,1,-1,fp16,fp16", "M '-1' is no number"),
+        std::pair("a,1,32,1,1,fp8,fp16", "unknown activation 'fp8'"),
+        std::pair("a,1,32,1,1,fp16,fp32", "output 'fp32' is not timed"),
+        std::pair("a,1,32,1,1,fp16,fp16\na,1,32,1,2,bf16,fp16",
+                  "line 2: a had other groups before"),
+        std::pair(",1,32,1,1,fp16,fp16", "no id")}) {
+    EXPECT_THAT(ParseKernelCases(line).status().message(), HasSubstr(expected));
+  }
+}
+
+TEST(KernelCaseTest, TheCasesThatComeWithItAreTheNamedShapes) {
+  const auto cases = ReadKernelCases("bench/kernels/cases.csv");
+  ASSERT_TRUE(cases.ok()) << cases.status();
+  EXPECT_EQ(cases->size(), 24u);
+  for (const KernelCase& c : *cases) {
+    const auto shape = cli::FindShape(c.id);
+    ASSERT_TRUE(shape.has_value()) << c.id;
+    EXPECT_EQ(c.groups, std::vector<GroupShape>(shape->groups.begin(), shape->groups.end()))
+        << c.id;
+  }
+}
+
+TEST(KernelCaseTest, ALineHasWhatWasMeasured) {
+  const KernelCase c{"x", {{8, 64, 32}, {0, 64, 32}}, ActivationType::kNvfp4};
+  TypeTiming timing{.kernel = "k", .explanation = "e", .sets = 3, .calls = 21};
+  timing.rates = {.flops_per_second = 8e14, .read_bytes_per_second = 4e12};
+  Signature signature;
+  signature.groups = c.groups;
+  timing.floor = ComputeFloor(signature, timing.rates);
+  timing.cold_us = {.value = 2, .low = 1, .high = 3};
+  const CasePeers peers = {{"p", Measured{.value = 4, .low = 4, .high = 5}},
+                           {"q", absl::UnavailableError("none")}};
+  const auto line = JsonOf(c, timing, peers);
+  EXPECT_EQ(line["activation"], "nvfp4");
+  EXPECT_EQ(line["m"].dump(), "[8,0]");
+  EXPECT_EQ(line["flops"], 2.0 * 8 * 64 * 32);
+  // Weights of the group with rows, its activations, C.
+  EXPECT_EQ(line["bytes"], 64 * 32 * 0.5625 + 8 * 32 * 0.5625 + 8 * 64 * 2);
+  EXPECT_EQ(line["memory_floor_us"], timing.floor.bytes / 4e6);
+  EXPECT_EQ(line["product_tflops"], 800);
+  EXPECT_EQ(line["cold_us"].dump(), "[2.0,1.0,3.0]");
+  EXPECT_EQ(line["peers"].dump(), R"({"p":[4.0,4.0,5.0],"q":"none"})");
 }
 
 TEST(ChildProgramTest, OutputOrWhyThereIsNone) {

@@ -16,6 +16,7 @@ namespace tetrad::bars {
 namespace {
 
 constexpr size_t kMostStreams = 16;
+constexpr int kRounds = 15, kReplays = 2;  // together at least 30 replays
 constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
 constexpr int64_t kSamples = 64;
 constexpr uint64_t kSampleSeed = 9;
@@ -222,6 +223,23 @@ absl::Status LibraryPeers::Check(const ShapeSets& sets, const TimedProblem& prob
 absl::StatusOr<double> LibraryPeers::Time(const GpuGraph& graph) {
   TETRAD_ASSIGN_OR_RETURN(const double us, gpu_.Time(graph));
   return us / calls_;
+}
+
+absl::StatusOr<LibraryRatios> TimeLibraryPeers(TimedProblem& ours, LibraryPeers& peers) {
+  LibraryRatios ratios;
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<double> our_us, streams_us, grouped_us;
+    for (int replay = 0; replay < kReplays; ++replay) {
+      TETRAD_ASSIGN_OR_RETURN(our_us.emplace_back(), ours.ColdUs());
+      TETRAD_ASSIGN_OR_RETURN(streams_us.emplace_back(), peers.StreamsUs());
+      if (!peers.has_grouped()) continue;
+      TETRAD_ASSIGN_OR_RETURN(grouped_us.emplace_back(), peers.GroupedUs());
+    }
+    ratios.streams.Add(streams_us, our_us);
+    if (peers.has_grouped()) ratios.grouped.Add(grouped_us, our_us);
+    ratios.ours_us.insert(ratios.ours_us.end(), our_us.begin(), our_us.end());
+  }
+  return ratios;
 }
 
 }  // namespace tetrad::bars

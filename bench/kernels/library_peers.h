@@ -15,6 +15,7 @@
 
 #include "absl/status/statusor.h"
 
+#include "bench/bars/paired_ratio.h"
 #include "bench/kernels/cublas.h"
 #include "bench/kernels/gpu.h"
 #include "bench/kernels/timed_problem.h"
@@ -58,5 +59,12 @@ class LibraryPeers {
   GpuBuffer workspace_;
   GpuGraph streams_graph_, grouped_graph_;
 };
+
+// Our calls and the peers' in turn: their times over ours.
+struct LibraryRatios {
+  PairedRatio streams, grouped;  // grouped: empty where cuBLAS has no such call
+  std::vector<double> ours_us;
+};
+absl::StatusOr<LibraryRatios> TimeLibraryPeers(TimedProblem& ours, LibraryPeers& peers);
 
 }  // namespace tetrad::bars

@@ -10,29 +10,16 @@
 #pragma once
 
 #include <span>
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
-#include "bench/bars/figure.h"
 #include "bench/kernels/floor_meter.h"
 #include "bench/kernels/gpu.h"
 #include "bench/kernels/timed_problem.h"
+#include "bench/kernels/type_timing.h"
 
 namespace tetrad::bars {
-
-struct TypeTiming {
-  ActivationType activations = ActivationType::kFp16;
-  std::string kernel;
-  std::string explanation;  // of the plan
-  int sets = 0;
-  int calls = 0;              // of a graph
-  DeviceRates rates;          // medians
-  Floor floor;                // with these
-  Measured cold_us, warm_us;  // a call
-  Measured share;             // of cold_us
-};
 
 absl::StatusOr<std::vector<TypeTiming>> TimeShape(Gpu& gpu, FloorMeter& meter,
                                                   const ShapeSets& sets,

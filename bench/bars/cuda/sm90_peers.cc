@@ -10,7 +10,6 @@
 
 #include "bench/bars/cuda/sm90_figures.h"
 #include "bench/bars/cuda/sm90_gpu.h"
-#include "bench/bars/paired_ratio.h"
 #include "bench/kernels/library_peers.h"
 #include "bench/kernels/torch_peers.h"
 #include "engine/support/status_macros.h"
@@ -20,7 +19,6 @@ namespace {
 
 constexpr size_t kPeerShapes[] = {0, 1, 2, 3, 5, 6, 7};  // S1 to S4, D1 to D3
 constexpr size_t kExactShapes = 4;                       // S1 to S4
-constexpr int kRounds = 15, kReplays = 2;
 
 // Microseconds of another machine's run: Humming's NVFP4 kernel, and cuBLAS on streams
 // beside it, by which it is scaled to this run.
@@ -45,28 +43,16 @@ absl::Status TimePeers(const Setting& setting, const NamedShape& shape) {
   TETRAD_ASSIGN_OR_RETURN(const auto problem, TimedProblem::Make(*gpu, *sets, {}));
   TETRAD_RETURN_IF_ERROR(problem->Check());
   TETRAD_ASSIGN_OR_RETURN(const auto peers, LibraryPeers::Make(*gpu, cublas, *sets, *problem));
-  PairedRatio streams, grouped;
-  std::vector<double> all;
-  for (int round = 0; round < kRounds; ++round) {
-    std::vector<double> ours, on_streams, in_groups;
-    for (int replay = 0; replay < kReplays; ++replay) {
-      TETRAD_ASSIGN_OR_RETURN(ours.emplace_back(), problem->ColdUs());
-      TETRAD_ASSIGN_OR_RETURN(on_streams.emplace_back(), peers->StreamsUs());
-      TETRAD_ASSIGN_OR_RETURN(in_groups.emplace_back(), peers->GroupedUs());
-    }
-    streams.Add(on_streams, ours);
-    grouped.Add(in_groups, ours);
-    all.insert(all.end(), ours.begin(), ours.end());
-  }
+  TETRAD_ASSIGN_OR_RETURN(const LibraryRatios ratios, TimeLibraryPeers(*problem, *peers));
   Memo& memo = *setting.memo;
-  memo.emplace(KeyOf(shape, "ours_us"), MedianOf(all));
-  memo.emplace(KeyOf(shape, "streams_us"), Measured{.value = streams.ours()});
-  memo.emplace(KeyOf(shape, "streams"), streams.Finish());
-  memo.emplace(KeyOf(shape, "grouped"), grouped.Finish());
+  memo.emplace(KeyOf(shape, "ours_us"), MedianOf(ratios.ours_us));
+  memo.emplace(KeyOf(shape, "streams_us"), Measured{.value = ratios.streams.ours()});
+  memo.emplace(KeyOf(shape, "streams"), ratios.streams.Finish());
+  memo.emplace(KeyOf(shape, "grouped"), ratios.grouped.Finish());
   std::fprintf(stderr,
                "tetrad-bars: %s: ours %.2f us, cuBLAS streams %.2f us, grouped %.2f us (%s)\n",
-               std::string(shape.name).c_str(), streams.theirs(), streams.ours(), grouped.ours(),
-               cublas.path().c_str());
+               std::string(shape.name).c_str(), ratios.streams.theirs(), ratios.streams.ours(),
+               ratios.grouped.ours(), cublas.path().c_str());
   return absl::OkStatus();
 }
 
