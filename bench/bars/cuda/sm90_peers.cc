@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -28,8 +29,8 @@ struct Recorded {
 constexpr Recorded kRecorded[kExactShapes] = {
     {150.7, 174.7}, {78.7, 87.3}, {34.2, 34.3}, {19.7, 18.5}};
 
-std::string KeyOf(const NamedShape& shape, const char* what) {
-  return absl::StrCat("peers.", std::string(shape.name), ".", what);
+std::string KeyOf(const NamedShape& shape, std::string_view what) {
+  return absl::StrCat("peers.", std::string(shape.name), ".", std::string(what));
 }
 
 absl::Status TimePeers(const Setting& setting, const NamedShape& shape) {
@@ -57,7 +58,8 @@ absl::Status TimePeers(const Setting& setting, const NamedShape& shape) {
 }
 
 // Measured where no figure of this run did it yet.
-absl::StatusOr<Measured> Peer(const Setting& setting, const NamedShape& shape, const char* what) {
+absl::StatusOr<Measured> Peer(const Setting& setting, const NamedShape& shape,
+                              std::string_view what) {
   if (!setting.memo->contains(KeyOf(shape, "ours_us"))) {
     TETRAD_RETURN_IF_ERROR(TimePeers(setting, shape));
   }
@@ -101,12 +103,12 @@ absl::StatusOr<Measured> Sm90Peers16(const Setting& setting) {
   Measured smallest;
   for (const size_t i : kPeerShapes) {
     const NamedShape& shape = kSm90Shapes[i];
-    for (const char* what : {"streams", "grouped", kTorchGrouped}) {
+    for (const std::string_view what : {"streams", "grouped", kTorchGrouped}) {
       TETRAD_ASSIGN_OR_RETURN(Measured ratio, what == kTorchGrouped
                                                   ? TorchRatio(setting, torch, shape)
                                                   : Peer(setting, shape, what));
       if (!smallest.remark.empty() && ratio.value >= smallest.value) continue;
-      ratio.remark = absl::StrFormat("%s: %s", std::string(shape.name), what);
+      ratio.remark = absl::StrCat(std::string(shape.name), ": ", std::string(what));
       smallest = ratio;
     }
   }

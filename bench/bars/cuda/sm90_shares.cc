@@ -73,8 +73,10 @@ absl::StatusOr<Measured> MeasureSm90Share(const Setting& setting, const NamedSha
   Memo& memo = *setting.memo;
   if (!memo.contains(KeyOf(shape, activations))) {
     const auto timings = MeasureShape(setting, shape);
-    for (const ActivationType type : kTypes) memo.emplace(KeyOf(shape, type), timings.status());
-    if (!timings.ok()) return timings.status();
+    if (!timings.ok()) {
+      for (const ActivationType type : kTypes) memo.emplace(KeyOf(shape, type), timings.status());
+      return timings.status();
+    }
     for (const TypeTiming& timing : *timings) {
       Measured share = timing.share;
       share.remark = Told(timing);
