@@ -56,9 +56,11 @@ absl::StatusOr<Plan> PlanFor(const DeviceLimits& limits, Signature signature,
 }
 
 absl::StatusOr<std::unique_ptr<PlacedProblem>> PlacedProblem::Place(
-    Device& device, Plan plan, std::shared_ptr<const PlacedWeights> weights) {
-  std::unique_ptr<PlacedProblem> placed(new PlacedProblem(device, std::move(weights)));
-  TETRAD_RETURN_IF_ERROR(placed->PlaceOperands(std::move(plan)));
+    Device& device, std::shared_ptr<const Plan> plan,
+    std::shared_ptr<const PlacedWeights> weights) {
+  std::unique_ptr<PlacedProblem> placed(
+      new PlacedProblem(device, std::move(plan), std::move(weights)));
+  TETRAD_RETURN_IF_ERROR(placed->PlaceOperands());
   return placed;
 }
 
@@ -66,7 +68,7 @@ absl::StatusOr<std::unique_ptr<PlacedProblem>> PlacedProblem::Place(
     Device& device, const DeviceLimits& limits, Signature signature,
     std::shared_ptr<const PlacedWeights> weights) {
   TETRAD_ASSIGN_OR_RETURN(Plan plan, PlanFor(limits, std::move(signature), *weights));
-  return Place(device, std::move(plan), std::move(weights));
+  return Place(device, std::make_shared<const Plan>(std::move(plan)), std::move(weights));
 }
 
 absl::StatusOr<std::unique_ptr<PlacedProblem>> PlacedProblem::Place(
@@ -88,8 +90,7 @@ PlacedProblem::~PlacedProblem() {
   for (const AllocationId id : allocations_) (void)device_.Free(id);
 }
 
-absl::Status PlacedProblem::PlaceOperands(Plan plan) {
-  plan_ = std::make_shared<const Plan>(std::move(plan));
+absl::Status PlacedProblem::PlaceOperands() {
   const OperandLayout& layout = plan_->layout;
   blocks_.b = weights_->b();
   blocks_.b_scales = weights_->b_scales();

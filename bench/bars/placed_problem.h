@@ -40,9 +40,10 @@ absl::StatusOr<Plan> PlanFor(const DeviceLimits& limits, Signature signature,
 
 class PlacedProblem {
  public:
-  // No row scales.
+  // No row scales. A device proves a plan once, however many problems share it.
   static absl::StatusOr<std::unique_ptr<PlacedProblem>> Place(
-      Device& device, Plan plan, std::shared_ptr<const PlacedWeights> weights);
+      Device& device, std::shared_ptr<const Plan> plan,
+      std::shared_ptr<const PlacedWeights> weights);
   // Of PlanFor().
   static absl::StatusOr<std::unique_ptr<PlacedProblem>> Place(
       Device& device, const DeviceLimits& limits, Signature signature,
@@ -67,14 +68,15 @@ class PlacedProblem {
   absl::StatusOr<Completion> Run();
 
  private:
-  PlacedProblem(Device& device, std::shared_ptr<const PlacedWeights> weights)
-      : device_(device), weights_(std::move(weights)) {}
-  absl::Status PlaceOperands(Plan plan);
+  PlacedProblem(Device& device, std::shared_ptr<const Plan> plan,
+                std::shared_ptr<const PlacedWeights> weights)
+      : device_(device), plan_(std::move(plan)), weights_(std::move(weights)) {}
+  absl::Status PlaceOperands();
   absl::StatusOr<BlockRef> Allocate(int64_t bytes);
 
   Device& device_;
+  const std::shared_ptr<const Plan> plan_;
   const std::shared_ptr<const PlacedWeights> weights_;
-  std::shared_ptr<const Plan> plan_;
   OperandBlocks blocks_;
   std::vector<AllocationId> allocations_;
   BindingId binding_ = BindingId::kNone;

@@ -71,9 +71,10 @@ absl::Status TimedProblem::Place(const TimedOptions& options) {
       group.m = 0;
     }
   }
+  TETRAD_ASSIGN_OR_RETURN(Plan timed, PlanFor(limits, signature, *sets_.weights().front()));
+  const auto plan = std::make_shared<const Plan>(std::move(timed));
   for (const auto& weights : sets_.weights()) {
-    TETRAD_ASSIGN_OR_RETURN(auto problem,
-                            PlacedProblem::Place(gpu_.device(), limits, signature, weights));
+    TETRAD_ASSIGN_OR_RETURN(auto problem, PlacedProblem::Place(gpu_.device(), plan, weights));
     TETRAD_RETURN_IF_ERROR(options.device_m ? WriteReserved(*problem)
                                             : problem->WriteActivations(image_));
     problems_.push_back(std::move(problem));

@@ -177,8 +177,9 @@ absl::StatusOr<std::vector<std::byte>> Multiply(Gpu& gpu, const Pool& pool,
     return absl::FailedPreconditionError(absl::StrCat("planned with ", plan.kernel));
   }
   if (way.instance != nullptr) UseInstance(*way.instance, limits.ctas, plan);
-  TETRAD_ASSIGN_OR_RETURN(const auto problem,
-                          PlacedProblem::Place(gpu.device(), std::move(plan), weights));
+  TETRAD_ASSIGN_OR_RETURN(
+      const auto problem,
+      PlacedProblem::Place(gpu.device(), std::make_shared<const Plan>(std::move(plan)), weights));
   const Plan& placed = problem->plan();
   TETRAD_RETURN_IF_ERROR(problem->WriteActivations(ImageOf(pool, placed, way)));
   TETRAD_RETURN_IF_ERROR(problem->Run().status());
