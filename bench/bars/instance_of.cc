@@ -63,7 +63,7 @@ void UseInstance(const sm90::Instance& instance, int32_t multiprocessors, Plan& 
                       .c_stride = at.c_stride});
     block += static_cast<uint32_t>(sm90::PackedBlocks(n, k));
   }
-  schedule.tiles = sm90::CutTiles(instance, groups, multiprocessors);
+  schedule.tiles = sm90::CutTiles(instance, signature.types, groups, multiprocessors);
   schedule.tiles_per_cta = schedule.tiles.tiles_per_cta;
 }
 
