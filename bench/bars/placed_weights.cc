@@ -52,11 +52,11 @@ absl::Status PlacedWeights::Pack(const WeightsImage& image) {
   const int64_t bytes = PackedWeightBytes(image.groups);
   TETRAD_ASSIGN_OR_RETURN(const Allocation allocation, device_.Allocate(bytes));
   BlockRef packed{allocation.id, 0, bytes};
-  const absl::Status status = device_.PackWeights({.groups = image.groups,
-                                                   .scale_layout = image.scale_layout,
-                                                   .codes = b_,
-                                                   .scales = b_scales_,
-                                                   .packed = packed});
+  absl::Status status = device_.PackWeights({.groups = image.groups,
+                                             .scale_layout = image.scale_layout,
+                                             .codes = b_,
+                                             .scales = b_scales_,
+                                             .packed = packed});
   std::swap(packed, b_);
   Release(device_, packed);  // the plain codes
   Release(device_, b_scales_);

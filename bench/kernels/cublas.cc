@@ -30,6 +30,10 @@ constexpr char kNvidiaFolders[] =
 
 int TypeOf(ActivationType type) { return type == ActivationType::kBf16 ? kR16BF : kR16F; }
 
+void* PointerOf(CUdeviceptr address) {
+  return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr): so it wants it
+}
+
 absl::Status Check(int status, const char* call) {
   if (status == 0) return absl::OkStatus();
   return absl::InternalError(absl::StrCat(call, ": cuBLAS status ", status));
@@ -105,19 +109,17 @@ absl::Status Cublas::SetStream(Handle handle, CUstream stream) const {
 }
 
 absl::Status Cublas::SetWorkspace(Handle handle, CUdeviceptr workspace, int64_t bytes) const {
-  return Check(
-      set_workspace_(handle, reinterpret_cast<void*>(workspace), static_cast<size_t>(bytes)),
-      "cublasSetWorkspace");
+  return Check(set_workspace_(handle, PointerOf(workspace), static_cast<size_t>(bytes)),
+               "cublasSetWorkspace");
 }
 
 // cuBLAS counts columns first: C^T = B * A^T, in which B is what it calls A.
 absl::Status Cublas::Multiply(Handle handle, ActivationType type, const CublasProduct& p,
                               bool b_rows) const {
   const int t = TypeOf(type);
-  return Check(gemm_(handle, b_rows ? kOpT : kOpN, kOpN, p.n, p.m, p.k, &kOne,
-                     reinterpret_cast<const void*>(p.b), t, b_rows ? p.k : p.n,
-                     reinterpret_cast<const void*>(p.a), t, p.k, &kZero,
-                     reinterpret_cast<void*>(p.c), t, p.n, kCompute32F, kGemmDefault),
+  return Check(gemm_(handle, b_rows ? kOpT : kOpN, kOpN, p.n, p.m, p.k, &kOne, PointerOf(p.b), t,
+                     b_rows ? p.k : p.n, PointerOf(p.a), t, p.k, &kZero, PointerOf(p.c), t, p.n,
+                     kCompute32F, kGemmDefault),
                "cublasGemmEx");
 }
 
@@ -135,7 +137,7 @@ absl::Status Cublas::MultiplyGrouped(Handle handle, ActivationType type,
   const std::vector<int> trans(count, kOpT), plain(count, kOpN), ones(count, 1);
   const std::vector<float> alpha(count, kOne), beta(count, kZero);
   const auto table = [&](size_t which) {
-    return reinterpret_cast<void**>(pointers + which * count * sizeof(CUdeviceptr));
+    return static_cast<void**>(PointerOf(pointers + which * count * sizeof(CUdeviceptr)));
   };
   return Check(grouped_(handle, trans.data(), plain.data(), n.data(), m.data(), k.data(),
                         alpha.data(), table(0), t, k.data(), table(1), t, k.data(), beta.data(),

@@ -45,7 +45,6 @@ class GpuBuffer {
   }
 
   CUdeviceptr address() const { return address_; }
-  void* pointer() const { return reinterpret_cast<void*>(address_); }
   int64_t bytes() const { return bytes_; }
   absl::Status Write(std::span<const std::byte> data) { return memory_->Write(id_, 0, data); }
   absl::Status Read(std::span<std::byte> data) const { return memory_->Read(id_, 0, data); }

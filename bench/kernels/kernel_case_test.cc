@@ -1,5 +1,7 @@
 // SPDX-FileCopyrightText: The Tetrad Authors
 // SPDX-License-Identifier: Apache-2.0
+#include "bench/kernels/kernel_case.h"
+
 #include <cstring>
 #include <utility>
 
@@ -8,7 +10,6 @@
 
 #include "bench/kernels/child_program.h"
 #include "bench/kernels/grouped_data.h"
-#include "bench/kernels/kernel_case.h"
 #include "bench/kernels/rotation.h"
 #include "bench/kernels/torch_peers.h"
 #include "clients/cli/grouped_case.h"
