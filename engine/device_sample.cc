@@ -49,7 +49,10 @@ std::span<const DeviceSample::NamedOperand, DeviceSample::kOperands> DeviceSampl
 DeviceSample::DeviceSample(Device& device, std::vector<GroupShape> shapes,
                            const DeviceSampleOptions& options)
     : device_(device), options_(options), operands_(shapes, options.sample) {
-  const auto signature = Canonicalize(SignatureOf(shapes, options, operands_));
+  Signature wanted = SignatureOf(shapes, options, operands_);
+  const bool packed = device.limits().packs_weights;
+  if (packed) wanted.types.b_scale_layout = ScaleLayout::kPacked;
+  const auto signature = Canonicalize(std::move(wanted));
   TETRAD_CHECK(signature.ok());
   plan_ = std::make_shared<const Plan>(*BuildPlan(*signature, device.limits()));
   const ProblemTypes& types = signature->types;
@@ -58,6 +61,11 @@ DeviceSample::DeviceSample(Device& device, std::vector<GroupShape> shapes,
   blocks_.a_scales = Place(layout.a_scale_bytes);
   blocks_.b = Place(WeightCodeBytes(*signature));
   blocks_.b_scales = Place(WeightScaleBytes(*signature));
+  if (packed) {
+    PlacePackedWeights();
+  } else {
+    PutWeights(blocks_.b, blocks_.b_scales);
+  }
   blocks_.alpha = Place(static_cast<int64_t>(shapes.size()) * 4);
   blocks_.row_scale = Place(signature->row_scale ? layout.rows * 4 : 0);
   blocks_.m_values = Place(layout.m_values * 4);
@@ -68,10 +76,10 @@ DeviceSample::DeviceSample(Device& device, std::vector<GroupShape> shapes,
   output_bytes_ = used_bytes;
   ClearOutput();
 
-  int64_t b = 0, b_scales = 0, row = 0, a = 0, a_scales = 0;
+  int64_t row = 0, a = 0, a_scales = 0;
   for (size_t g = 0; g < shapes.size(); ++g) {
     const GroupProblem& group = operands_.groups()[g];
-    const auto [m, n, k] = shapes[g];
+    const int32_t m = shapes[g].m, k = shapes[g].k;
     if (!signature->device_m()) a = layout.groups[g].a, a_scales = layout.groups[g].a_scales;
     const int64_t a_bytes = ActivationBytes(types.a_type, m, k);
     Put(blocks_.a, a, group.a, a_bytes);
@@ -81,14 +89,46 @@ DeviceSample::DeviceSample(Device& device, std::vector<GroupShape> shapes,
       Put(blocks_.a_scales, a_scales, group.a_scales, bytes);
       a_scales += bytes;
     }
-    const int64_t b_scale_bytes = ScalePlaneBytes(types.b_scale_layout, n, k);
-    Put(blocks_.b, b, group.b, CodeBytes(n, k));
-    Put(blocks_.b_scales, b_scales, group.b_scales, b_scale_bytes);
-    b += CodeBytes(n, k);
-    b_scales += b_scale_bytes;
     Put(blocks_.alpha, static_cast<int64_t>(g) * 4, &group.alpha, 4);
     if (signature->row_scale) Put(blocks_.row_scale, row * 4, group.row_scale, m * 4);
     row += m;
+  }
+}
+
+void DeviceSample::PutWeights(const BlockRef& codes, const BlockRef& scales) {
+  int64_t b = 0, b_scales = 0;
+  for (const GroupProblem& group : operands_.groups()) {
+    const int64_t code_bytes = CodeBytes(group.n, group.k);
+    const int64_t scale_bytes =
+        ScalePlaneBytes(options_.sample.types.b_scale_layout, group.n, group.k);
+    Put(codes, b, group.b, code_bytes);
+    Put(scales, b_scales, group.b_scales, scale_bytes);
+    b += code_bytes;
+    b_scales += scale_bytes;
+  }
+}
+
+void DeviceSample::PlacePackedWeights() {
+  std::vector<GroupDims> dims;
+  int64_t codes = 0, scales = 0;
+  const ScaleLayout layout = options_.sample.types.b_scale_layout;
+  for (const GroupProblem& group : operands_.groups()) {
+    dims.push_back({group.n, group.k});
+    codes += CodeBytes(group.n, group.k);
+    scales += ScalePlaneBytes(layout, group.n, group.k);
+  }
+  const BlockRef plain = Place(codes), plain_scales = Place(scales);
+  PutWeights(plain, plain_scales);
+  TETRAD_CHECK(device_
+                   .PackWeights({.groups = dims,
+                                 .scale_layout = layout,
+                                 .codes = plain,
+                                 .scales = plain_scales,
+                                 .packed = blocks_.b})
+                   .ok());
+  for (const BlockRef& block : {plain, plain_scales}) {
+    TETRAD_CHECK(device_.Free(block.allocation).ok());
+    std::erase_if(allocations_, [&](const Allocation& a) { return a.id == block.allocation; });
   }
 }
 

@@ -4,7 +4,8 @@
 // DeviceSample (tests only): seeded operands in the memory of a device, and the
 // judgement of what launches leave there.
 //
-// Every operand has an allocation of its own. The output's is larger than its
+// Weights are as the device's kernels read them: packed, if it packs them. Every operand has an
+// allocation of its own. The output's is larger than its
 // block and filled with a pattern, so that a stray write shows on any side.
 // Not thread-safe. Frees nothing by itself: a test says what is bound when.
 // What fails here is a failure of the test.
@@ -64,6 +65,9 @@ class DeviceSample {
 
  private:
   BlockRef Place(int64_t bytes);
+  // Puts the groups' codes and scales into these, one group after the other.
+  void PutWeights(const BlockRef& codes, const BlockRef& scales);
+  void PlacePackedWeights();
   void Put(const BlockRef& block, int64_t offset, const void* data, int64_t bytes);
   std::vector<std::byte> ReadOutput() const;
   int64_t OutputOffset(size_t group, const GroupProblem& problem) const;

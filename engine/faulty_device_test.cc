@@ -105,6 +105,12 @@ TEST_F(FaultyDeviceTest, AnyCallFailsAtItsNthTimeWithAnyStatus) {
          return device_->Read(memory.id, 0, {&byte, 1});
        }},
       {Call::kClear, [&] { return device_->Clear(memory.id, 0, 1); }},
+      {Call::kPackWeights,
+       [&] {
+         const absl::Status status = device_->PackWeights({});
+         // The device within packs none.
+         return status.code() == Code::kFailedPrecondition ? absl::OkStatus() : status;
+       }},
       {Call::kMakeReady,
        [&] {
          const OperandBlocks& blocks = sample_.blocks();

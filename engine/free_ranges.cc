@@ -68,6 +68,18 @@ std::optional<FreeRanges::Range> FreeRanges::Take(int64_t bytes) {
   return Range{whole.chunk, whole.offset, bytes};
 }
 
+void FreeRanges::Spare(size_t gives) {
+  if (spares_.size() >= gives) return;
+  if (spares_.capacity() < gives) spares_.reserve(2 * gives);
+  Places places;
+  std::set<absl::uint128> sizes;
+  while (spares_.size() < gives) {
+    places.emplace(0, 0);
+    sizes.insert(0);
+    spares_.push_back({places.extract(places.begin()), sizes.extract(sizes.begin())});
+  }
+}
+
 FreeRanges::Range FreeRanges::Give(const Range& range) {
   TETRAD_CHECK(range.bytes > 0 && IsGranular(range.bytes));
   TETRAD_CHECK(range.offset >= 0 && IsGranular(range.offset));
@@ -100,6 +112,13 @@ FreeRanges::Range FreeRanges::Give(const Range& range) {
   } else if (previous_place) {
     previous_place.key() = PlaceKey(range.chunk, end);
     by_end_.insert(next, std::move(previous_place));
+  } else if (!spares_.empty()) {
+    SpareNodes& spare = spares_.back();
+    spare.place.key() = PlaceKey(range.chunk, end);
+    spare.place.mapped() = merged.offset;
+    by_end_.insert(next, std::move(spare.place));
+    size = std::move(spare.size);
+    spares_.pop_back();
   } else {
     const auto place = by_end_.emplace_hint(next, PlaceKey(range.chunk, end), merged.offset);
     absl::Cleanup undo = [&] { by_end_.erase(place); };

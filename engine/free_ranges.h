@@ -11,8 +11,8 @@
 // and has a number below 2^48.
 //
 // Each call costs O(log ranges). Only a Give() that merges with nothing needs
-// host memory; if that is lacking it throws and changes nothing, which
-// Abseil's faster trees do not promise. Not thread-safe. Giving what is free
+// host memory, and none for which Spare() made it ahead; if that is lacking it throws
+// and changes nothing, which Abseil's faster trees do not promise. Not thread-safe. Giving what is free
 // already is a bug of the caller and ends the program.
 #pragma once
 
@@ -21,6 +21,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <vector>
 
 #include "absl/numeric/int128.h"
 
@@ -39,6 +40,8 @@ class FreeRanges {
 
   // The front `bytes` of the best range; none if every range is smaller.
   std::optional<Range> Take(int64_t bytes);
+  // So many calls of Give() will need no host memory. Throws where that is lacking.
+  void Spare(size_t gives);
   // The free range that holds `range` from now on, neighbours included.
   Range Give(const Range& range);
   // Takes exactly this free range, as Give() returned it.
@@ -63,6 +66,12 @@ class FreeRanges {
   // or given in front of it does not move it.
   Places by_end_;
   std::set<absl::uint128> by_size_;  // the same ranges
+  // Nodes of them, of no range.
+  struct SpareNodes {
+    Places::node_type place;
+    std::set<absl::uint128>::node_type size;
+  };
+  std::vector<SpareNodes> spares_;
   int64_t bytes_ = 0;                // of all ranges
 };
 

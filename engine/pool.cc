@@ -274,6 +274,7 @@ Pool::Taken Pool::HandOut(const Block& block) {
   const FreeRanges::Range& range = block.range;
   Chunk& chunk = chunks_.at(range.chunk);
   const AllocationId allocation = chunk.allocation.id;
+  free_.Spare(blocks_.size() + 1);  // giving blocks back cannot fail
   TETRAD_CHECK(blocks_.try_emplace(Place{allocation, range.offset}, block).second);
   block_bytes_ += range.bytes;
   asked_bytes_ += block.bytes;

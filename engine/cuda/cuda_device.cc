@@ -285,7 +285,7 @@ absl::Status CudaDevice::Impl::Bind(Binding& binding, const OperandBlocks& block
   }
   TETRAD_ASSIGN_OR_RETURN(
       const GemmLaunch launch,
-      binding.on_device->LaunchOf(context_->driver(), stack, binding.scratch.address()));
+      binding.on_device->LaunchOf(*context_, stack, binding.scratch.address()));
   TETRAD_RETURN_IF_ERROR(graphs_->SetLaunch(*binding.graph, launch));
   binding.operands.Swap(fresh);
   return absl::OkStatus();
@@ -334,7 +334,7 @@ absl::Status CudaDevice::Impl::Launch(uint32_t lane_index, BindingId id, uint64_
 
 absl::Status CudaDevice::Impl::LaunchOn(CUstream stream, const Binding& binding) {
   TETRAD_ASSIGN_OR_RETURN(GemmLaunch launch,
-                          binding.on_device->LaunchOf(context_->driver(), binding.operands.stack(),
+                          binding.on_device->LaunchOf(*context_, binding.operands.stack(),
                                                       binding.scratch.address()));
   launch.SetState(binding.graph->state);
   return cuda::LaunchOn(*context_, stream, launch);

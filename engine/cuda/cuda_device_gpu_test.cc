@@ -14,6 +14,7 @@ namespace tetrad::cuda {
 namespace {
 
 absl::StatusOr<std::unique_ptr<CudaDevice>> MakeDevice(const ContractOptions& options,
+                                                       bool portable_only,
                                                        std::function<void()> wake) {
   TETRAD_ASSIGN_OR_RETURN(const CudaDriver driver, LoadCudaDriver());
   return CudaDevice::Create(driver,
@@ -21,18 +22,22 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> MakeDevice(const ContractOptions& op
                              .max_in_flight = options.max_in_flight,
                              .plan_bytes = 256 << 20,
                              .copy_slots = 4,
-                             .measure_rates = false},
+                             .measure_rates = false,
+                             .portable_only = portable_only},
                             std::move(wake));
 }
 
 // Without a GPU there is nothing to instantiate the suite over.
 std::vector<DeviceMaker> Makers() {
   if (!LoadCudaDriver().ok()) return {};
-  return {{"Gpu",
-           [](const ContractOptions& options,
-              std::function<void()> wake) -> absl::StatusOr<std::unique_ptr<Device>> {
-             return MakeDevice(options, std::move(wake));
-           }}};
+  const auto maker = [](const char* name, bool portable_only) -> DeviceMaker {
+    return {name,
+            [=](const ContractOptions& options,
+                std::function<void()> wake) -> absl::StatusOr<std::unique_ptr<Device>> {
+              return MakeDevice(options, portable_only, std::move(wake));
+            }};
+  };
+  return {maker("Gpu", false), maker("PortableGpu", true)};
 }
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DeviceContract);

@@ -41,9 +41,10 @@ FreshDriver& InstalledFreshDriver() {
   return *listener;
 }
 
-DeviceMaker Maker() {
-  return {"Simulated",
-          [&fresh = InstalledFreshDriver()](
+// Of capability 9.0: with the Hopper kernel, or with the portable one alone.
+DeviceMaker Maker(const char* name, bool portable_only) {
+  return {name,
+          [&fresh = InstalledFreshDriver(), portable_only](
               const ContractOptions& options,
               std::function<void()> wake) -> absl::StatusOr<std::unique_ptr<Device>> {
             return CudaDevice::Create(fresh.driver(),
@@ -51,12 +52,15 @@ DeviceMaker Maker() {
                                        .max_in_flight = options.max_in_flight,
                                        .plan_bytes = 256 << 20,
                                        .copy_slots = 4,
-                                       .measure_rates = false},
+                                       .measure_rates = false,
+                                       .portable_only = portable_only},
                                       std::move(wake));
           }};
 }
 
-INSTANTIATE_TEST_SUITE_P(Cuda, DeviceContract, ::testing::Values(Maker()), MakerName());
+INSTANTIATE_TEST_SUITE_P(Cuda, DeviceContract, 
+                         ::testing::Values(Maker("Hopper", false), Maker("Portable", true)),
+                         MakerName());
 
 }  // namespace
 }  // namespace tetrad::cuda

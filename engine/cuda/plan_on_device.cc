@@ -184,11 +184,11 @@ absl::Status PlanOnDevice::PlaceHopper(const Plan& plan, const KernelLibrary& li
   return absl::OkStatus();
 }
 
-absl::StatusOr<GemmLaunch> PlanOnDevice::LaunchOf(const CudaDriver& driver,
+absl::StatusOr<GemmLaunch> PlanOnDevice::LaunchOf(CudaContext& context,
                                                   const DeviceMProblem& stack,
                                                   CUdeviceptr scratch) const {
   if (instance_ == nullptr) return PortableLaunch(stack);
-  return HopperLaunch(driver, stack, scratch);
+  return HopperLaunch(context, stack, scratch);
 }
 
 GemmLaunch PlanOnDevice::PortableLaunch(const DeviceMProblem& stack) const {
@@ -207,7 +207,7 @@ GemmLaunch PlanOnDevice::PortableLaunch(const DeviceMProblem& stack) const {
   return launch;
 }
 
-absl::StatusOr<GemmLaunch> PlanOnDevice::HopperLaunch(const CudaDriver& driver,
+absl::StatusOr<GemmLaunch> PlanOnDevice::HopperLaunch(CudaContext& context,
                                                       const DeviceMProblem& stack,
                                                       CUdeviceptr scratch) const {
   GemmLaunch launch;

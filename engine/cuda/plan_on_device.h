@@ -34,14 +34,14 @@ class PlanOnDevice {
 
   // The launch on operands of which `stack` has the addresses, with scratch_bytes() at `scratch`;
   // whose launch state it is stays open. Allocates nothing.
-  absl::StatusOr<GemmLaunch> LaunchOf(const CudaDriver& driver, const DeviceMProblem& stack,
+  absl::StatusOr<GemmLaunch> LaunchOf(CudaContext& context, const DeviceMProblem& stack,
                                       CUdeviceptr scratch) const;
 
  private:
   absl::Status PlacePortable(const Plan& plan, OwnMemory& memory);
   absl::Status PlaceHopper(const Plan& plan, const KernelLibrary& library, OwnMemory& memory);
   GemmLaunch PortableLaunch(const DeviceMProblem& stack) const;
-  absl::StatusOr<GemmLaunch> HopperLaunch(const CudaDriver& driver, const DeviceMProblem& stack,
+  absl::StatusOr<GemmLaunch> HopperLaunch(CudaContext& context, const DeviceMProblem& stack,
                                           CUdeviceptr scratch) const;
 
   GraphKind kind_ = GraphKind::kPortableNvfp4;

@@ -187,9 +187,9 @@ absl::Status ReplayProof::Prove(const Plan& plan, const PlanOnDevice& on_device,
   const CUdeviceptr launch = scratch.launch.address();
   stack.c = address(scratch.replayed);
   TETRAD_ASSIGN_OR_RETURN(const GemmLaunch replayed,
-                          on_device.LaunchOf(context_.driver(), stack, launch));
+                          on_device.LaunchOf(context_, stack, launch));
   stack.c = address(scratch.direct);
-  TETRAD_ASSIGN_OR_RETURN(GemmLaunch direct, on_device.LaunchOf(context_.driver(), stack, launch));
+  TETRAD_ASSIGN_OR_RETURN(GemmLaunch direct, on_device.LaunchOf(context_, stack, launch));
   direct.SetState(reinterpret_cast<LaunchState*>(address(scratch.state)));
   TETRAD_ASSIGN_OR_RETURN(std::unique_ptr<LaunchGraph> graph, graphs_.Take(on_device.kind()));
   absl::Cleanup give_back = [&] {

@@ -247,13 +247,17 @@ std::string DescribeTensorMap(const TensorMapSpec& s) {
                       " oob_fill=", s.oob_fill);
 }
 
+CUresult EncodeChecked(const CudaDriver& driver, const TensorMapSpec& spec, CUtensorMap& map) {
+  return driver.TensorMapEncodeTiled(&map, spec.type, spec.rank, std::bit_cast<void*>(spec.address),
+                                     spec.dims.data(), spec.strides.data(), spec.box.data(),
+                                     spec.element_strides.data(), spec.interleave, spec.swizzle,
+                                     spec.l2_promotion, spec.oob_fill);
+}
+
 absl::StatusOr<CUtensorMap> EncodeTensorMap(const CudaDriver& driver, const TensorMapSpec& spec) {
   if (absl::Status status = CheckTensorMap(spec); !status.ok()) return status;
   CUtensorMap map;
-  const CUresult result = driver.TensorMapEncodeTiled(
-      &map, spec.type, spec.rank, std::bit_cast<void*>(spec.address), spec.dims.data(),
-      spec.strides.data(), spec.box.data(), spec.element_strides.data(), spec.interleave,
-      spec.swizzle, spec.l2_promotion, spec.oob_fill);
+  const CUresult result = EncodeChecked(driver, spec, map);
   if (result == CUDA_SUCCESS) return map;
   if (result == CUDA_ERROR_INVALID_VALUE) {
     return absl::InternalError(

@@ -78,6 +78,9 @@ uint64_t BoxBytes(const TensorMapSpec& spec);
 // The fields that are read, by name, for messages. Of enumerators only.
 std::string DescribeTensorMap(const TensorMapSpec& spec);
 
+// The driver's encoding of what passes CheckTensorMap(), and what the driver says.
+CUresult EncodeChecked(const CudaDriver& driver, const TensorMapSpec& spec, CUtensorMap& map);
+
 // CheckTensorMap(), then the driver's encoding. INTERNAL if the driver refuses
 // what the check allows: then the rules here are wrong.
 absl::StatusOr<CUtensorMap> EncodeTensorMap(const CudaDriver& driver, const TensorMapSpec& spec);

@@ -39,7 +39,7 @@ TEST(LiveTilesTest, CoversAreThoseOfListsFromTheHost) {
       EXPECT_EQ(covers[0], 0u);
       for (int32_t rows = 1; rows <= kCoverRows; ++rows) {
         const std::vector<TileGroup> groups = {{.m = rows, .n = 100, .k = k, .c_stride = 100}};
-        const TileLists lists = CutTiles(instance, groups, 1);
+        const TileLists lists = CutTiles(instance, {}, groups, 1);
         int32_t counts[kMaxWidths] = {};
         for (const TileEntry& tile : lists.entries) {
           if (tile.width >= 0) ++counts[tile.width];
