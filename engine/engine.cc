@@ -194,8 +194,12 @@ absl::StatusOr<PreparedPlan> Engine::Impl::Prepare(std::string_view client,
   }
   TETRAD_ASSIGN_OR_RETURN(Resolved resolved, Resolve(request));
   TETRAD_ASSIGN_OR_RETURN(const PlanCache::Found found, plans_.Get(resolved.key));
-  const absl::Status ready = device_->MakeReady(
-      found.entry->shared_plan(), resolved.weights->codes(), resolved.weights->scales());
+  // What idle bindings hold may be what is lacking.
+  absl::Status ready;
+  do {
+    ready = device_->MakeReady(found.entry->shared_plan(), resolved.weights->codes(),
+                               resolved.weights->scales());
+  } while (absl::IsResourceExhausted(ready) && ReleaseIdleStaging());
   if (!ready.ok()) return lost() ? DeviceLost() : ready;
   auto handle = std::make_shared<const PlanHandle>(PlanHandle{resolved.key, request.weights});
   const int64_t bytes = handle->host_bytes();

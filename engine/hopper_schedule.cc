@@ -19,14 +19,24 @@ namespace {
 constexpr int64_t kMaxTiles = std::numeric_limits<int32_t>::max();  // of a CTA
 
 // Whether the activations are a matrix of tokens as they lie.
-bool IsOneMatrix(const Signature& signature, const OperandLayout& layout) {
+bool IsOneMatrix(const Signature& signature, const OperandLayout& layout, int32_t pitch) {
   if (signature.types.a_type == ActivationType::kNvfp4) return false;
-  const int64_t row_bytes = int64_t{signature.groups[0].k} * 2;
+  if (signature.device_m()) return true;
   for (size_t g = 0; g < signature.groups.size(); ++g) {
-    if (signature.groups[g].k != signature.groups[0].k) return false;
-    if (signature.groups[g].m > 0 && layout.groups[g].a % row_bytes != 0) return false;
+    const auto [m, n, k] = signature.groups[g];
+    if (m > 0 && (k != pitch || layout.groups[g].a % (int64_t{k} * 2) != 0)) return false;
   }
   return true;
+}
+
+// The largest K of a group that may have rows.
+int32_t Pitch(const Signature& signature) {
+  if (signature.device_m()) return signature.groups[0].k;
+  int32_t pitch = 0;
+  for (const GroupShape& shape : signature.groups) {
+    if (shape.m > 0) pitch = std::max(pitch, shape.k);
+  }
+  return std::max<int32_t>(pitch, kKMultiple);
 }
 
 // The groups with rows; those whose operands go on where the last one's ended are one with it.
@@ -77,7 +87,7 @@ absl::Status LayOutLive(const Signature& signature, int32_t multiprocessors,
 
 void LayOutHost(const Signature& signature, const OperandLayout& layout, int32_t multiprocessors,
                 HopperSchedule& schedule) {
-  const int64_t row_bytes = int64_t{signature.groups[0].k} * 2;
+  const int64_t row_bytes = int64_t{schedule.pitch} * 2;
   std::vector<sm90::TileGroup> groups;
   uint32_t block = 0;
   for (size_t g = 0; g < signature.groups.size(); ++g) {
@@ -109,8 +119,8 @@ int64_t HopperSchedule::host_bytes() const {
 absl::StatusOr<HopperSchedule> LayOutHopper(const Signature& signature, const OperandLayout& layout,
                                             int32_t multiprocessors) {
   HopperSchedule schedule;
-  schedule.prepared = !IsOneMatrix(signature, layout);
-  schedule.pitch = std::ranges::max_element(signature.groups, {}, &GroupShape::k)->k;
+  schedule.pitch = Pitch(signature);
+  schedule.prepared = !IsOneMatrix(signature, layout, schedule.pitch);
   schedule.rows = schedule.prepared ? layout.rows : layout.a_bytes / (int64_t{schedule.pitch} * 2);
   if (signature.device_m()) {
     TETRAD_RETURN_IF_ERROR(LayOutLive(signature, multiprocessors, schedule));

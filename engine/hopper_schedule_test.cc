@@ -124,6 +124,13 @@ TEST(HopperScheduleTest, GroupsOfDifferentKAreGathered) {
   CheckTiles(plan);
 }
 
+TEST(HopperScheduleTest, AGroupWithoutRowsDecidesNothing) {
+  const Plan plan = PlanOf(Packed({{3, 8, 64}, {0, 8, 1 << 20}, {5, 300, 64}}));
+  EXPECT_FALSE(plan.hopper->prepared);
+  EXPECT_EQ(plan.hopper->pitch, 64);
+  CheckTiles(plan);
+}
+
 TEST(HopperScheduleTest, Nvfp4IsExpandedAndGroupsThatFollowEachOtherAreOne) {
   const std::vector<GroupShape> groups = {{3, 8, 128}, {0, 8, 128}, {5, 8, 128}};
   Signature s = Packed(groups, ActivationType::kNvfp4, GroupForm::kStacked);

@@ -99,6 +99,17 @@ BlockRef BlockOf(const WeightsVersion& weights, WeightsOperand operand) {
   return operand == WeightsOperand::kScales ? weights.scales() : weights.codes();
 }
 
+// Plans made for the name must fit what replaces it.
+absl::Status CheckReplaces(const WeightsVersion* sealed, const WeightsVersion& by) {
+  if (sealed == nullptr || (sealed->spec().groups == by.spec().groups &&
+                            sealed->spec().scale_layout == by.spec().scale_layout)) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "weights ", by.spec().name, ": a replacement needs the shapes and scale layout of version ",
+      sealed->version(), "; drop it first to change them"));
+}
+
 }  // namespace
 
 absl::Status ValidateWeightsSpec(const WeightsSpec& spec) {
@@ -356,6 +367,14 @@ absl::StatusOr<WeightsInfo> WeightsRegistry::DoSeal(std::string_view name, int64
   }
   // Takes long for gigabytes, so not under the registry's lock. Nothing is lost
   // if publishing then fails: every byte is there, and to seal again is no error.
+  {
+    // First, because packing is long; what is published meanwhile is checked again then.
+    std::lock_guard names(mutex_);
+    const auto at = names_.find(name);
+    if (at != names_.end()) {
+      TETRAD_RETURN_IF_ERROR(CheckReplaces(at->second.sealed.get(), *weights));
+    }
+  }
   std::shared_ptr<WeightsVersion> sealed = weights;
   if (device_.limits().packs_weights) {
     TETRAD_ASSIGN_OR_RETURN(sealed, Pack(*weights));
@@ -378,15 +397,7 @@ absl::StatusOr<bool> WeightsRegistry::Publish(Pending& pending,
     return absl::NotFoundError(absl::StrCat("weights ", weights->reference(), " was dropped"));
   }
   Name& entry = at->second;
-  // Plans made for the name must fit what replaces it.
-  if (entry.sealed != nullptr &&
-      (entry.sealed->spec().groups != weights->spec().groups ||
-       entry.sealed->spec().scale_layout != weights->spec().scale_layout)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("weights ", weights->spec().name,
-                     ": a replacement needs the shapes and scale layout of version ",
-                     entry.sealed->version(), "; drop it first to change them"));
-  }
+  TETRAD_RETURN_IF_ERROR(CheckReplaces(entry.sealed.get(), *weights));
   pending.closed = true;
   entry.pending.erase(weights->version());
   replaced = std::exchange(entry.sealed, std::move(sealed));

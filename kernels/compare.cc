@@ -159,7 +159,7 @@ Verdict Comparison::Finish() const {
   if (check_ == Check::kBits) return verdict;
   verdict.frobenius_limit = FrobeniusLimit(types_.c_type, accumulator_, longest_k_);
   verdict.frobenius_ratio = error_squares_ == 0 ? 0 : std::sqrt(error_squares_ / rounding_squares_);
-  if (verdict.elements >= kFrobeniusMinimumElements) {
+  if (verdict.elements >= FrobeniusMinimumElements(types_.c_type)) {
     verdict.pass = verdict.pass && verdict.frobenius_ratio <= verdict.frobenius_limit;
   }
   return verdict;

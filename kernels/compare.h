@@ -48,10 +48,12 @@ double AccumulationBound(Accumulator accumulator, int64_t k, double magnitude);
 // The largest Frobenius ratio that passes.
 double FrobeniusLimit(OutputType type, Accumulator accumulator, int64_t k);
 
-// Fewer elements than this say nothing statistical: only their bounds count. (300 FP32 elements of
-// two columns were seen at 1.3 times the limit, each within a hundredth of its bound: so few sums
-// share their terms that one column that cancels is half of the norm.)
-inline constexpr int64_t kFrobeniusMinimumElements = 1024;
+// Fewer elements than this say nothing statistical: only their bounds count. Of FP32 outputs more
+// are needed: 300 of two columns were seen at 1.3 times the limit, each within a hundredth of its
+// bound (one column that cancels is half of such a norm).
+constexpr int64_t FrobeniusMinimumElements(OutputType type) {
+  return type == OutputType::kFp32 ? 1024 : 256;
+}
 
 class Comparison {
  public:

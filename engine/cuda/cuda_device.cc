@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 
 #include "engine/binding_table.h"
@@ -42,7 +43,10 @@ struct Binding {
   std::shared_ptr<const PlanOnDevice> on_device;
   BoundOperands operands;
   std::unique_ptr<LaunchGraph> graph;
-  OwnBlock scratch;  // of its launches, one at a time
+  OwnBlock scratch;    // of its launches, one at a time
+  bool bound = false;  // to operands, since it was made
+  // A change of the graph failed half way and could not be undone: not launched before it is set.
+  bool torn = false;  // guarded by graph->launching
 };
 
 std::string UuidText(const CUuuid& uuid) {
@@ -150,7 +154,9 @@ class CudaDevice::Impl {
   absl::Status Start(const DeviceInfo& info, std::function<void()> wake);
   absl::Status Bind(Binding& binding, const OperandBlocks& blocks);
   absl::Status Launch(uint32_t lane, BindingId id, uint64_t ticket);
+  absl::StatusOr<GemmLaunch> LaunchOf(const Binding& binding, const BoundOperands& operands);
   absl::Status LaunchOn(CUstream stream, const Binding& binding);
+  absl::Status WithBinding(BindingId id, absl::FunctionRef<absl::Status(Binding&)> use);
 
  private:
   friend class CudaDevice;
@@ -170,12 +176,14 @@ class CudaDevice::Impl {
   std::unique_ptr<Transfers> transfers_;
   std::unique_ptr<CudaMemory> memory_;
   std::unique_ptr<OwnMemory> own_memory_;
+  OwnBlock eager_state_;  // of launches without a graph; nobody reads it
   std::unique_ptr<KernelLibrary> library_;
   std::unique_ptr<WeightsPacker> packer_;  // null if weights are not packed
   std::unique_ptr<LaunchGraphs> graphs_;
   std::unique_ptr<ReplayProof> proof_;
   std::unique_ptr<PlansOnDevice> plans_;
   std::vector<std::unique_ptr<Lane>> lanes_;
+  std::atomic<int64_t> tensor_maps_{0};  // of live bindings
   mutable std::mutex mutex_;
   BindingTable<Binding> bindings_;       // guarded by mutex_
   int32_t in_flight_ = 0;                // completed and not polled included; guarded by mutex_
@@ -217,6 +225,7 @@ absl::Status CudaDevice::Impl::Start(const DeviceInfo& info, std::function<void(
   TETRAD_ASSIGN_OR_RETURN(transfers_, Transfers::Create(*context_, options_.copy_slots));
   memory_ = std::make_unique<CudaMemory>(*context_, *transfers_, limits_.memory_bytes, granule);
   own_memory_ = std::make_unique<OwnMemory>(*context_, *transfers_, options_.plan_bytes, granule);
+  TETRAD_ASSIGN_OR_RETURN(eager_state_, own_memory_->Allocate(sizeof(LaunchState)));
   TETRAD_ASSIGN_OR_RETURN(library_,
                           KernelLibrary::Load(*context_, info.capability, options_.portable_only));
   if (library_->has_hopper()) {
@@ -267,6 +276,11 @@ void CudaDevice::Impl::OnEnded(const CompletionPoller::Ended& ended) {
   ready_.fetch_add(1, std::memory_order_release);
 }
 
+absl::StatusOr<GemmLaunch> CudaDevice::Impl::LaunchOf(const Binding& binding,
+                                                      const BoundOperands& operands) {
+  return binding.on_device->LaunchOf(*context_, operands.stack(), binding.scratch.address());
+}
+
 // Pins the operands, sets the graph's arguments to them and lets go of those the
 // binding had. On error the binding is as before.
 absl::Status CudaDevice::Impl::Bind(Binding& binding, const OperandBlocks& blocks) {
@@ -283,10 +297,19 @@ absl::Status CudaDevice::Impl::Bind(Binding& binding, const OperandBlocks& block
     TETRAD_ASSIGN_OR_RETURN(binding.scratch,
                             own_memory_->Allocate(binding.on_device->scratch_bytes()));
   }
-  TETRAD_ASSIGN_OR_RETURN(
-      const GemmLaunch launch,
-      binding.on_device->LaunchOf(*context_, stack, binding.scratch.address()));
-  TETRAD_RETURN_IF_ERROR(graphs_->SetLaunch(*binding.graph, launch));
+  TETRAD_ASSIGN_OR_RETURN(const GemmLaunch launch, LaunchOf(binding, fresh));
+  const std::lock_guard launching(binding.graph->launching);
+  const absl::Status set = graphs_->SetLaunch(*binding.graph, launch);
+  if (!set.ok()) {
+    if (!binding.bound) return set;
+    // Of several nodes the first may be of the new operands already.
+    const auto before = LaunchOf(binding, binding.operands);
+    binding.torn = !before.ok() || !graphs_->SetLaunch(*binding.graph, *before).ok();
+    return set;
+  }
+  if (!binding.bound) tensor_maps_ += binding.on_device->tensor_maps();
+  binding.bound = true;
+  binding.torn = false;
   binding.operands.Swap(fresh);
   return absl::OkStatus();
 }
@@ -323,7 +346,13 @@ absl::Status CudaDevice::Impl::Launch(uint32_t lane_index, BindingId id, uint64_
   const std::lock_guard lane_lock(lane.mutex);
   // Also held so that the launches of a graph are numbered as they were made.
   const std::lock_guard graph_lock(graph.launching);
-  const absl::Status launched = TETRAD_CUDA(*context_, GraphLaunch, graph.exec, lane.stream);
+  absl::Status launched = absl::OkStatus();
+  if (binding->torn) {
+    const auto whole = LaunchOf(*binding, binding->operands);
+    launched = whole.ok() ? graphs_->SetLaunch(graph, *whole) : whole.status();
+    binding->torn = !launched.ok();
+  }
+  if (launched.ok()) launched = TETRAD_CUDA(*context_, GraphLaunch, graph.exec, lane.stream);
   if (!launched.ok()) {
     Unadmit(id);
     return launched;
@@ -333,11 +362,25 @@ absl::Status CudaDevice::Impl::Launch(uint32_t lane_index, BindingId id, uint64_
 }
 
 absl::Status CudaDevice::Impl::LaunchOn(CUstream stream, const Binding& binding) {
-  TETRAD_ASSIGN_OR_RETURN(GemmLaunch launch,
-                          binding.on_device->LaunchOf(*context_, binding.operands.stack(),
-                                                      binding.scratch.address()));
-  launch.SetState(binding.graph->state);
+  TETRAD_ASSIGN_OR_RETURN(GemmLaunch launch, LaunchOf(binding, binding.operands));
+  // Not the graph's, whose next launch would report what is wrong with this one.
+  launch.SetState(reinterpret_cast<LaunchState*>(eager_state_.address()));
   return cuda::LaunchOn(*context_, stream, launch);
+}
+
+// Calls `use` while nothing else uses the binding.
+absl::Status CudaDevice::Impl::WithBinding(BindingId id,
+                                           absl::FunctionRef<absl::Status(Binding&)> use) {
+  TETRAD_RETURN_IF_ERROR(context_->Enter());
+  Binding* binding;
+  {
+    std::lock_guard lock(mutex_);
+    TETRAD_ASSIGN_OR_RETURN(binding, bindings_.BeginRebind(id));
+  }
+  const absl::Status used = use(*binding);
+  std::lock_guard lock(mutex_);
+  bindings_.EndRebind(id);
+  return used;
 }
 
 absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(const CudaDriver& driver,
@@ -370,6 +413,7 @@ ExecutionUse CudaDevice::execution_use() const {
   const LaunchGraphs::Stats graphs = impl_->graphs_->stats();
   return {.plans = plans.plans,
           .table_bytes = impl_->own_memory_->bytes(),
+          .tensor_maps = impl_->tensor_maps_,
           .graphs = graphs.graphs,
           .graph_bytes = graphs.bytes,
           .graph_limit_bytes = graphs.limit_bytes,
@@ -457,16 +501,7 @@ absl::StatusOr<BindingId> CudaDevice::Bind(std::shared_ptr<const Plan> plan,
 
 absl::Status CudaDevice::Rebind(BindingId id, const OperandBlocks& operands) {
   TETRAD_CUDA_RANGE("rebind");
-  TETRAD_RETURN_IF_ERROR(impl_->context_->Enter());
-  Binding* binding;
-  {
-    std::lock_guard lock(impl_->mutex_);
-    TETRAD_ASSIGN_OR_RETURN(binding, impl_->bindings_.BeginRebind(id));
-  }
-  const absl::Status status = impl_->Bind(*binding, operands);
-  std::lock_guard lock(impl_->mutex_);
-  impl_->bindings_.EndRebind(id);
-  return status;
+  return impl_->WithBinding(id, [&](Binding& binding) { return impl_->Bind(binding, operands); });
 }
 
 absl::Status CudaDevice::Unbind(BindingId id) {
@@ -475,6 +510,7 @@ absl::Status CudaDevice::Unbind(BindingId id) {
     std::lock_guard lock(impl_->mutex_);
     TETRAD_ASSIGN_OR_RETURN(unbound, impl_->bindings_.Remove(id));
   }
+  impl_->tensor_maps_ -= unbound->on_device->tensor_maps();
   impl_->graphs_->Return(std::move(unbound->graph));
   return absl::OkStatus();
 }
@@ -519,22 +555,18 @@ void CudaDevice::EndBareLaunches(BindingId id, uint64_t launches) {
 }
 
 absl::Status CudaDevice::LaunchOn(CUstream stream, BindingId id) {
-  TETRAD_RETURN_IF_ERROR(impl_->context_->Enter());
-  Binding* binding;
-  {
-    std::lock_guard lock(impl_->mutex_);
-    TETRAD_ASSIGN_OR_RETURN(binding, impl_->bindings_.BeginRebind(id));
-  }
-  const absl::Status status = impl_->LaunchOn(stream, *binding);
-  std::lock_guard lock(impl_->mutex_);
-  impl_->bindings_.EndRebind(id);
-  return status;
+  return impl_->WithBinding(
+      id, [&](const Binding& binding) { return impl_->LaunchOn(stream, binding); });
 }
 
 absl::Status CudaDevice::LaunchEagerly(BindingId id) {
   const CUstream stream = impl_->lanes_.back()->stream;
-  TETRAD_RETURN_IF_ERROR(LaunchOn(stream, id));
-  return impl_->context_->Synchronize(stream);
+  return impl_->WithBinding(id, [&](const Binding& binding) {
+    const absl::Status launched = impl_->LaunchOn(stream, binding);
+    // Also if only some of its kernels were launched.
+    TETRAD_RETURN_IF_ERROR(impl_->context_->Synchronize(stream));
+    return launched;
+  });
 }
 
 }  // namespace tetrad::cuda

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // GemmLaunch: the kernels that compute one grouped GEMM, with their arguments, as a value. On
-// Hopper a kernel that prepares activations may go before the GEMM, which then begins behind a
-// programmatic edge: it fetches weights while the other still runs.
+// Hopper a kernel that prepares activations may go before the GEMM, and before that one that copies
+// live counts; each begins behind a programmatic edge: a GEMM fetches weights while
+// activations are still prepared.
 //
 // What a graph of it looks like is its kind; which function, grid and arguments its nodes have
 // can change while it is idle.
@@ -31,14 +32,17 @@ enum class GraphKind : uint8_t {
   kPortableBf16 = 2,
   kHopper = 3,
   kHopperPrepared = 4,
+  kHopperPreparedLive = 5,  // device-side M
 };
-inline constexpr size_t kGraphKinds = 5;
-inline constexpr size_t kMostGemmKernels = 2;
+inline constexpr size_t kGraphKinds = 6;
+inline constexpr size_t kMostGemmKernels = 3;
 
 struct KernelCall {
   const Kernel* kernel = nullptr;
   uint32_t grid = 1;
-  std::variant<LaunchArguments, sm90::PrepareArguments, sm90::GemmArguments> arguments;
+  std::variant<LaunchArguments, sm90::SnapshotArguments, sm90::PrepareArguments,
+               sm90::GemmArguments>
+      arguments;
 
   void* address() {
     return std::visit([](auto& a) -> void* { return &a; }, arguments);
@@ -48,8 +52,9 @@ struct KernelCall {
 struct GemmLaunch {
   GraphKind kind = GraphKind::kPortableNvfp4;
   std::array<KernelCall, kMostGemmKernels> calls;
-  size_t count = 1;  // of calls; each but the first behind a programmatic edge
+  size_t count = 0;  // of calls; each but the first behind a programmatic edge
 
+  void Add(const KernelCall& call) { calls[count++] = call; }
   std::span<KernelCall> kernels() { return {calls.data(), count}; }
   void SetState(LaunchState* state) {
     for (KernelCall& call : kernels()) {

@@ -57,6 +57,7 @@ KernelLibrary::~KernelLibrary() {
 absl::Status KernelLibrary::LoadHopper(int capability) {
   TETRAD_ASSIGN_OR_RETURN(const CUmodule prepare, LoadUnit(KernelImages(), "prepare", capability));
   TETRAD_RETURN_IF_ERROR(Find(prepare, sm90::kPrepareEntry, sm90::kPrepareThreads, 0, prepare_));
+  TETRAD_RETURN_IF_ERROR(Find(prepare, sm90::kSnapshotEntry, sm90::kPrepareThreads, 0, snapshot_));
   for (const bool bf16 : {false, true}) {
     const std::string type = bf16 ? "bf16" : "fp16";
     TETRAD_ASSIGN_OR_RETURN(const CUmodule gemm,

@@ -43,10 +43,11 @@ class KernelLibrary {
   KernelLibrary(const KernelLibrary&) = delete;
 
   const Kernel& gemm(ActivationType type) const { return gemm_[static_cast<size_t>(type)]; }
-  // Whether this device has the Hopper kernels; the four below are of no use without.
+  // Whether this device has the Hopper kernels; the five below are of no use without.
   bool has_hopper() const { return pack_.function != nullptr; }
   const Kernel& pack() const { return pack_; }
   const Kernel& prepare() const { return prepare_; }
+  const Kernel& snapshot() const { return snapshot_; }
   // NVFP4 activations are expanded to FP16.
   const Kernel& hopper_gemm(ActivationType type, const sm90::Instance& instance) const {
     return hopper_gemm_[type == ActivationType::kBf16 ? 1 : 0]
@@ -70,7 +71,7 @@ class KernelLibrary {
   std::vector<CUmodule> modules_;
   std::array<Kernel, kActivationTypes> gemm_;
   std::array<std::array<Kernel, std::size(sm90::kInstances)>, 2> hopper_gemm_;
-  Kernel pack_, prepare_;
+  Kernel pack_, prepare_, snapshot_;
   Kernel completion_, proof_fill_, proof_compare_, read_rate_, mma_rate_;
 };
 

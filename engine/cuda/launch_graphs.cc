@@ -92,20 +92,24 @@ GemmLaunch LaunchGraphs::IdleLaunch(GraphKind kind, const Template& made, uint32
     LaunchArguments arguments;
     arguments.cta_begin = reinterpret_cast<const int32_t*>(tables);
     arguments.types.a_type = type;
-    launch.calls[0] = {.kernel = &library_.gemm(type), .arguments = arguments};
+    launch.Add({.kernel = &library_.gemm(type), .arguments = arguments});
   } else {
-    const bool prepared = kind == GraphKind::kHopperPrepared;
+    const bool prepared = kind != GraphKind::kHopper;
     sm90::GemmArguments arguments;
     arguments.tiles = reinterpret_cast<const sm90::TileEntry*>(tables);
     arguments.tiles_per_cta = 1;
     arguments.begins = !prepared;
-    if (prepared) {
-      launch.count = 2;
-      launch.calls[0] = {.kernel = &library_.prepare(), .arguments = sm90::PrepareArguments()};
+    if (kind == GraphKind::kHopperPreparedLive) {
+      launch.Add({.kernel = &library_.snapshot(), .arguments = sm90::SnapshotArguments()});
     }
-    launch.calls[launch.count - 1] = {
-        .kernel = &library_.hopper_gemm(ActivationType::kFp16, sm90::kInstances[0]),
-        .arguments = arguments};
+    if (prepared) {
+      sm90::PrepareArguments no_rows;
+      no_rows.pitch = kKMultiple;
+      no_rows.begins = launch.count == 0;
+      launch.Add({.kernel = &library_.prepare(), .arguments = no_rows});
+    }
+    launch.Add({.kernel = &library_.hopper_gemm(ActivationType::kFp16, sm90::kInstances[0]),
+                .arguments = arguments});
   }
   launch.SetState(StateOf(place));
   return launch;

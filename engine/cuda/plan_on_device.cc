@@ -128,12 +128,20 @@ absl::Status PlanOnDevice::PlaceHopper(const Plan& plan, const KernelLibrary& li
                                        OwnMemory& memory) {
   const Signature& signature = plan.signature;
   const HopperSchedule& schedule = *plan.hopper;
-  kind_ = schedule.prepared ? GraphKind::kHopperPrepared : GraphKind::kHopper;
+  kind_ = !schedule.prepared       ? GraphKind::kHopper
+          : signature.device_m() ? GraphKind::kHopperPreparedLive
+                                 : GraphKind::kHopperPrepared;
   instance_ = schedule.tiles.instance;
   gemm_ = &library.hopper_gemm(signature.types.a_type, *instance_);
   token_rows_ = schedule.rows;
   lists_at_ = RoundUp(schedule.token_bytes(), kTableSpacing);
   scratch_bytes_ = lists_at_ + schedule.list_bytes();
+  if (kind_ == GraphKind::kHopperPreparedLive) {
+    snapshot_ = &library.snapshot();
+    value_count_ = static_cast<int32_t>(plan.layout.m_values);
+    values_at_ = RoundUp(scratch_bytes_, kTableSpacing);
+    scratch_bytes_ = values_at_ + int64_t{value_count_} * 4;
+  }
 
   // A list that ends at once, for a CTA with nothing to do.
   static constexpr sm90::TileEntry kEnd{};
@@ -181,6 +189,7 @@ absl::Status PlanOnDevice::PlaceHopper(const Plan& plan, const KernelLibrary& li
   prepare_arguments_.a_type = signature.types.a_type;
   prepare_arguments_.a_scale_layout = signature.types.a_scale_layout;
   prepare_arguments_.m_source = signature.m_source;
+  prepare_arguments_.begins = snapshot_ == nullptr;
   return absl::OkStatus();
 }
 
@@ -203,7 +212,7 @@ GemmLaunch PlanOnDevice::PortableLaunch(const DeviceMProblem& stack) const {
   arguments.m_values = stack.m_values;
   GemmLaunch launch;
   launch.kind = kind_;
-  launch.calls[0] = {.kernel = gemm_, .grid = grid_, .arguments = arguments};
+  launch.Add({.kernel = gemm_, .grid = grid_, .arguments = arguments});
   return launch;
 }
 
@@ -213,33 +222,41 @@ absl::StatusOr<GemmLaunch> PlanOnDevice::HopperLaunch(CudaContext& context,
   GemmLaunch launch;
   launch.kind = kind_;
   CUdeviceptr tokens = reinterpret_cast<CUdeviceptr>(stack.a);
+  const int32_t* m_values = stack.m_values;
+  if (snapshot_ != nullptr) {
+    auto* const copy = reinterpret_cast<int32_t*>(scratch + static_cast<CUdeviceptr>(values_at_));
+    launch.Add({.kernel = snapshot_,
+                .arguments = sm90::SnapshotArguments{
+                    .from = stack.m_values, .to = copy, .count = value_count_}});
+    m_values = copy;
+  }
   if (prepare_ != nullptr) {
     tokens = scratch;
     sm90::PrepareArguments arguments = prepare_arguments_;
     arguments.a = stack.a;
     arguments.a_scales = stack.a_scales;
     arguments.tokens = reinterpret_cast<uint16_t*>(scratch);
-    arguments.m_values = stack.m_values;
-    launch.calls[0] = {.kernel = prepare_, .grid = prepare_grid_, .arguments = arguments};
-    launch.count = 2;
+    arguments.m_values = m_values;
+    launch.Add({.kernel = prepare_, .grid = prepare_grid_, .arguments = arguments});
   }
   sm90::GemmArguments arguments = hopper_;
   // Without rows there are no tiles, and no addresses of tokens.
   for (int32_t i = 0; i < sm90::kMaxWidths && token_rows_ > 0; ++i) {
     if (instance_->widths[i] == 0) break;
-    TETRAD_ASSIGN_OR_RETURN(
-        arguments.tokens[i],
-        EncodeTensorMap(
-            driver, TokenMap(tokens, token_rows_, prepare_arguments_.pitch, instance_->widths[i])));
+    const TensorMapSpec map =
+        TokenMap(tokens, token_rows_, prepare_arguments_.pitch, instance_->widths[i]);
+    TETRAD_RETURN_IF_ERROR(CheckTensorMap(map));
+    TETRAD_RETURN_IF_ERROR(context.Check(EncodeChecked(context.driver(), map, arguments.tokens[i]),
+                                         "cuTensorMapEncodeTiled"));
   }
   arguments.weights = stack.b;
   arguments.c = static_cast<std::byte*>(stack.c);
   arguments.alpha = stack.alpha;
   arguments.row_scale = stack.row_scale;
-  arguments.live.m_values = stack.m_values;
+  arguments.live.m_values = m_values;
   arguments.live.lists =
       reinterpret_cast<sm90::TileEntry*>(scratch + static_cast<CUdeviceptr>(lists_at_));
-  launch.calls[launch.count - 1] = {.kernel = gemm_, .grid = grid_, .arguments = arguments};
+  launch.Add({.kernel = gemm_, .grid = grid_, .arguments = arguments});
   return launch;
 }
 

@@ -7,6 +7,7 @@
 // Immutable once placed, so that threads can share it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -28,6 +29,12 @@ class PlanOnDevice {
                                                                    int32_t multiprocessors);
 
   GraphKind kind() const { return kind_; }
+  // That a launch has.
+  int64_t tensor_maps() const {
+    return instance_ == nullptr || token_rows_ == 0 ? 0
+                                                    : std::ranges::count_if(instance_->widths,
+                                                                            [](int32_t w) { return w > 0; });
+  }
   int64_t table_bytes() const { return tables_.bytes(); }
   // Device memory that one launch at a time may use, beside its operands.
   int64_t scratch_bytes() const { return scratch_bytes_; }
@@ -53,6 +60,9 @@ class PlanOnDevice {
   LaunchArguments portable_;
 
   // Of the Hopper kernel.
+  const Kernel* snapshot_ = nullptr;
+  int32_t value_count_ = 0;
+  int64_t values_at_ = 0;  // in the scratch
   const Kernel* prepare_ = nullptr;
   uint32_t prepare_grid_ = 1;
   sm90::PrepareArguments prepare_arguments_;

@@ -54,7 +54,8 @@ struct PrepareArguments {
   ActivationType a_type = ActivationType::kNvfp4;
   ScaleLayout a_scale_layout = ScaleLayout::kLinear;
   MSource m_source = MSource::kHost;
-  uint8_t padding[5] = {};
+  bool begins = true;  // no snapshot before: state.begun_ns is this kernel's to set
+  uint8_t padding[4] = {};
 };
 static_assert(sizeof(PrepareGroup) == 24 && sizeof(PrepareArguments) == 80 &&
               std::is_trivially_copyable_v<PrepareArguments>);
@@ -73,5 +74,20 @@ constexpr int64_t PreparePieces(int64_t rows, int64_t pitch) {
 constexpr int64_t PrepareCtas(int64_t rows, int64_t pitch) {
   return CeilDiv(PreparePieces(rows, pitch), kPrepareThreads / 32);
 }
+
+// Device-side M: this kernel and the GEMM each read the counts, and whoever owns their memory may
+// rewrite them meanwhile: the GEMM would then multiply rows that nobody prepared, which an earlier
+// launch left in the scratch. So both read a copy, made by a kernel before:
+// tetrad_sm90_snapshot(SnapshotArguments), image unit "prepare", one CTA of kPrepareThreads, each
+// value read once.
+struct SnapshotArguments {
+  const int32_t* from = nullptr;
+  int32_t* to = nullptr;
+  cuda::LaunchState* state = nullptr;  // begun_ns is set
+  int32_t count = 0;
+  int32_t padding = 0;
+};
+static_assert(sizeof(SnapshotArguments) == 32);
+inline constexpr char kSnapshotEntry[] = "tetrad_sm90_snapshot";
 
 }  // namespace tetrad::sm90

@@ -92,6 +92,12 @@ constexpr KernelFacts kKernels[] = {
      .registers = kFewRegisters,
      .threads = sm90::kPrepareThreads,
      .waits_for_prior_grid = true},
+    {.kernel = Kernel::kSnapshot,
+     .entry = sm90::kSnapshotEntry,
+     .parameter_bytes = {sizeof(sm90::SnapshotArguments)},
+     .registers = kFewRegisters,
+     .threads = sm90::kPrepareThreads,
+     .waits_for_prior_grid = true},
     {Kernel::kCompletion, kCompletionEntry, {sizeof(CompletionArguments)}, kFewRegisters},
     {Kernel::kProofFill, kProofFillEntry, {8, 8, 4, 4}, kFewRegisters},
     {Kernel::kProofCompare, kProofCompareEntry, {8, 8, 8, 8}, kFewRegisters},
@@ -113,6 +119,15 @@ void Complete(const CompletionArguments& arguments, View& view) {
   record->device_ns = std::max<uint64_t>(1, GlobalTimer() - state->begun_ns);
   state->error_word = 0;
   std::atomic_ref(record->sequence).store(state->launches, std::memory_order_release);
+}
+
+void Snapshot(const sm90::SnapshotArguments& arguments, View& view) {
+  LaunchState* const state = view.Write(arguments.state, 1);
+  const int32_t* const from = view.Read(arguments.from, arguments.count);
+  int32_t* const to = view.Write(arguments.to, arguments.count);
+  if (!view.ok()) return;
+  state->begun_ns = GlobalTimer();
+  std::copy_n(from, arguments.count, to);
 }
 
 uint16_t Moderate(ProofFill fill, uint64_t bits) {
@@ -198,6 +213,10 @@ std::vector<CUdeviceptr> KernelLaunch::Addresses() const {
       const auto a = Parameter<sm90::PrepareArguments>(0);
       return all(a.a, a.a_scales, a.tokens, a.groups, a.m_values, a.state);
     }
+    case Kernel::kSnapshot: {
+      const auto a = Parameter<sm90::SnapshotArguments>(0);
+      return all(a.from, a.to, a.state);
+    }
     case Kernel::kCompletion: {
       const auto a = Parameter<CompletionArguments>(0);
       return all(a.state, a.records);
@@ -229,6 +248,8 @@ CUresult RunKernel(const KernelLaunch& launch, const AddressSpace& space, bool s
     RunUnpack(launch.Parameter<sm90::UnpackArguments>(0), view);
   } else if (launch.facts->kernel == Kernel::kPrepare) {
     RunPrepare(launch.Parameter<sm90::PrepareArguments>(0), view);
+  } else if (launch.facts->kernel == Kernel::kSnapshot) {
+    Snapshot(launch.Parameter<sm90::SnapshotArguments>(0), view);
   } else if (launch.facts->kernel == Kernel::kCompletion) {
     Complete(launch.Parameter<CompletionArguments>(0), view);
   } else if (launch.facts->kernel == Kernel::kProofFill) {

@@ -30,6 +30,7 @@ enum class Kernel : uint8_t {
   kPack,
   kUnpack,
   kPrepare,
+  kSnapshot,
   kCompletion,
   kProofFill,
   kProofCompare,

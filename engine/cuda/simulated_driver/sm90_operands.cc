@@ -53,7 +53,8 @@ class Prepare {
   Prepare(const PrepareArguments& arguments, View& view) : arguments_(arguments), view_(view) {}
 
   void Run() {
-    if (LaunchState* const state = view_.Write(arguments_.state, 1); state != nullptr) {
+    if (LaunchState* const state = view_.Write(arguments_.state, 1);
+        state != nullptr && arguments_.begins) {
       state->begun_ns = GlobalTimer();
     }
     if (!Aligned(arguments_.a) || !Aligned(arguments_.a_scales) || !Aligned(arguments_.tokens)) {
