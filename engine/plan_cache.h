@@ -3,10 +3,11 @@
 //
 // PlanCache: at most one plan per signature, built once; as a step function.
 //
-// Building lays out a schedule and, on a GPU, encodes tensor maps and captures
-// graphs: milliseconds; launching takes microseconds. The cache keeps the two
-// apart. The key is the whole signature; the hash only selects a bucket. What
-// was handed out stays valid while it is held, even after eviction.
+// Building chooses a kernel and lays out its tiles, and what a device does once a plan
+// (tables, a replay proof) hangs on it: milliseconds; launching takes microseconds.
+// The cache keeps the two apart. The key is the whole signature; the hash only
+// selects a bucket. What was handed out stays valid while it is held, even after
+// eviction.
 //
 // Nobody builds and nobody waits in here: Begin() tells who asks that the plan
 // is there, that it is his to build, or that he will be told; Finish() brings

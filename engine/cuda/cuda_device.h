@@ -6,8 +6,11 @@
 // that the GPU writes when a launch is over.
 //
 // All that can allocate, synchronise or fail happens in MakeReady(), Bind() and
-// Rebind(): tables of the plan, the replay proof, the graph and its parameters.
-// Launch() is one call of the driver.
+// Rebind(): tables of the plan, the replay proof, scratch, tensor maps, the graph and
+// its parameters. Launch() is one call of the driver.
+//
+// A device of capability 9.0 packs weights (PackWeights(), which waits) and serves packed
+// ones by the Hopper kernel; the portable one serves all else.
 //
 // The process-wide primary context is used, so that other libraries in the
 // process share it. After an error that ends the context health() says so, and
@@ -42,10 +45,10 @@ class CudaDevice final : public Device {
     int32_t lanes = 4;         // the first has high priority
     int32_t max_in_flight = 64;
     int64_t graph_bytes = 256ll << 20;  // of instantiated graphs
-    int64_t plan_bytes = 4ll << 30;     // of plans' tables and the scratch of proofs
+    int64_t plan_bytes = 4ll << 30;     // of plans' tables, scratch of bindings and proofs
     int32_t copy_slots = 16;            // copies under way at a time; 8 MiB of host memory each
     bool measure_rates = true;          // takes a fraction of a second
-    bool portable_only = false;         // no kernel that is of one architecture
+    bool portable_only = false;         // no kernel of one architecture, no packed weights
   };
   static absl::StatusOr<std::unique_ptr<CudaDevice>> Create(const CudaDriver& driver,
                                                             const Options& options,

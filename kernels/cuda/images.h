@@ -27,7 +27,7 @@ struct KernelImage {
 
 // In the order of the build files; the bytes live as long as the program.
 std::span<const KernelImage> KernelImages();
-// Those of the Hopper GEMM (library tetrad_kernels_sm90), which few programs need yet.
+// Those of the Hopper GEMM (library tetrad_kernels_sm90).
 std::span<const KernelImage> HopperImages();
 
 // The image of `unit` to load on a device of `capability`, the best first: the

@@ -3,13 +3,15 @@
 //
 // What host and device code of a CUDA launch agree on, as plain data.
 //
-// A launch is a GEMM kernel followed by the completion kernel. The GEMM kernel
-// gets a LaunchArguments by value. What only the plan decides (groups, tiles)
-// lies in tables in device memory that never change; what the binding decides
-// are the base addresses, so giving a binding other memory is to patch one
-// kernel parameter. The completion kernel gets a CompletionArguments.
+// A launch is one or more kernels that compute, followed by the completion kernel.
+// Each gets its arguments by value: the portable GEMM a LaunchArguments, those of
+// Hopper what sm90/gemm.h and sm90/prepare.h say. What only the plan decides (groups,
+// tiles) lies in tables in device memory that never change; what the binding decides
+// are addresses (and tensor maps of them), so giving a binding other memory is to set
+// arguments. The completion kernel gets a CompletionArguments.
 //
-//   GEMM kernel        first CTA: state.begun_ns = now; any: state.error_word |= bits
+//   first kernel       first CTA: state.begun_ns = now
+//   GEMM kernel        any CTA: state.error_word |= bits
 //   completion kernel  ++state.launches; record[(launches - 1) % depth] = {error, time, launches};
 //                      error_word = 0
 //
@@ -60,6 +62,7 @@ struct CompletionRecord {
 };
 static_assert(sizeof(CompletionRecord) == 32 && offsetof(CompletionRecord, sequence) == 0);
 
+// Of the portable GEMM.
 struct LaunchArguments {
   // Base addresses; null where the signature has no such operand, or no bytes of it.
   const uint8_t* a = nullptr;

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The instances of the Hopper GEMM and the tiles that they are given: what a host
-// needs to cut groups into tiles (tiles.h), without a toolkit. gemm.h has the launch.
+// needs to cut groups into tiles (tiles.h, live_tiles.h), without a toolkit. gemm.h has
+// the launch.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +15,13 @@ namespace tetrad::sm90 {
 
 inline constexpr int32_t kMaxWidths = 4;  // widths that one instance of the kernel knows
 
-// A tile: 128 columns of C from `column`, `rows` rows. Ends of groups are cut by
-// `rows` and `columns`; a tile with width -1 ends a CTA's list.
+// A tile: `rows` rows of C by 128 columns for each strip of its instance. Ends of groups
+// are cut by `rows` and `columns`; a tile with width -1 ends a CTA's list.
 struct TileEntry {
   uint32_t block = 0;     // first block of the strip in the packed weights
   int32_t token = 0;      // row of the first token in the tensor map
   int32_t rows = 0;       // of C, at most the width
-  int32_t columns = 0;    // of C that exist from this strip on; may exceed 128
+  int32_t columns = 0;    // of C that exist from its first strip on; may exceed the tile's
   int32_t steps = 0;      // of 64 k
   int32_t group = 0;      // of alpha
   int32_t scale_row = 0;  // of row_scale

@@ -57,8 +57,8 @@ absl::StatusOr<Input> MakeInput(Gpu& gpu, const NamedShape& shape,
   return input;
 }
 
-// The replays of one round overlap as they may; every output is spoilt before and
-// compared after, and a byte that differs is counted for its replay.
+// The launches of one round follow each other at once (full edges); every output is spoilt
+// before and compared after, and a byte that differs is counted for its replay.
 absl::Status GiveRound(Gpu& gpu, const std::array<Input, kInputs>& inputs, CUdeviceptr counters,
                        CUstream stream) {
   for (const Input& input : inputs) {
