@@ -116,6 +116,16 @@ int64_t HopperSchedule::host_bytes() const {
                               covers.size() * sizeof(uint32_t));
 }
 
+int64_t HopperSchedule::tile_count() const {
+  return std::ranges::count_if(tiles.entries,
+                               [](const sm90::TileEntry& tile) { return tile.width >= 0; });
+}
+
+double HopperSchedule::balance() const {
+  if (tiles.ctas == 0) return 1;
+  return static_cast<double>(tiles.longest_cycles) / static_cast<double>(tiles.mean_cycles);
+}
+
 absl::StatusOr<HopperSchedule> LayOutHopper(const Signature& signature, const OperandLayout& layout,
                                             int32_t multiprocessors) {
   HopperSchedule schedule;
@@ -151,10 +161,8 @@ std::string Explain(const HopperSchedule& schedule, const Signature& signature,
       if (counts[i] > 0) absl::StrAppend(&text, " ", counts[i], " x ", instance.widths[i]);
     }
     // Not StrFormat(): that does not survive a lack of memory.
-    const auto mean = static_cast<double>(std::max<int64_t>(schedule.tiles.mean_cycles, 1));
     char balance[32];
-    std::snprintf(balance, sizeof(balance), "%.2f",
-                  static_cast<double>(schedule.tiles.longest_cycles) / mean);
+    std::snprintf(balance, sizeof(balance), "%.2f", schedule.balance());
     absl::StrAppend(&text, ", longest CTA ", schedule.tiles.longest_cycles,
                     " cycles predicted, the least of all instances, ", balance, " of the mean");
   }

@@ -43,6 +43,9 @@ struct HopperSchedule {
     return int64_t{live_ctas} * tiles_per_cta * static_cast<int64_t>(sizeof(sm90::TileEntry));
   }
   int64_t host_bytes() const;
+  // With host M.
+  int64_t tile_count() const;
+  double balance() const;  // longest CTA over the mean of all multiprocessors; 1 without tiles
 };
 
 // The signature has as few tiles as BuildPlan() allows, so that rows are counted in 32 bits.

@@ -146,7 +146,9 @@ TEST(HopperScheduleTest, Nvfp4IsExpandedAndGroupsThatFollowEachOtherAreOne) {
 TEST(HopperScheduleTest, NothingToComputeIsNoTiles) {
   for (const ActivationType type : {ActivationType::kNvfp4, ActivationType::kFp16}) {
     const Plan plan = PlanOf(Packed({{0, 8, 64}, {0, 8, 64}}, type));
-    EXPECT_EQ(plan.hopper->tiles.ctas, 0);
+    EXPECT_EQ(plan.ctas(), 0);
+    EXPECT_EQ(plan.tiles(), 0);
+    EXPECT_EQ(plan.balance(), 1);
     EXPECT_EQ(plan.hopper->rows, 0);
   }
 }
@@ -231,6 +233,10 @@ TEST(HopperScheduleTest, TheExplanationSaysWhatWasChosenAndWhy) {
       << plan.explanation;
   EXPECT_TRUE(absl::StrContains(plan.explanation, "tiles 128 x 8")) << plan.explanation;
   EXPECT_TRUE(absl::StrContains(plan.explanation, "expanded before")) << plan.explanation;
+  EXPECT_EQ(plan.tiles(), 128);
+  EXPECT_EQ(plan.ctas(), 128);
+  EXPECT_GT(plan.balance(), 1);
+  EXPECT_LT(plan.balance(), 1.05);
   EXPECT_GT(plan.host_bytes(), 128 * static_cast<int64_t>(sizeof(sm90::TileEntry)));
 }
 

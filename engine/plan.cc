@@ -31,6 +31,14 @@ absl::Status CheckTiles(const Signature& signature, const TileTraits& traits) {
 
 }  // namespace
 
+int64_t Plan::tiles() const {
+  return hopper.has_value() ? hopper->tile_count() : static_cast<int64_t>(schedule.tiles.size());
+}
+
+int32_t Plan::ctas() const { return hopper.has_value() ? hopper->tiles.ctas : schedule.ctas(); }
+
+double Plan::balance() const { return hopper.has_value() ? hopper->balance() : schedule.balance(); }
+
 int64_t Plan::host_bytes() const {
   return static_cast<int64_t>(sizeof(Plan) + signature.groups.size() * sizeof(GroupShape) +
                               (layout.groups.size() + wire.groups.size()) * sizeof(GroupOffsets) +

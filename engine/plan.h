@@ -53,6 +53,12 @@ struct Plan {
   Floor floor;
   std::string explanation;
 
+  // With host M, of whichever schedule there is.
+  int64_t tiles() const;
+  int32_t ctas() const;
+  // Longest CTA over the mean, or the largest tile.
+  double balance() const;
+
   // Host memory the plan holds, for budgets.
   int64_t host_bytes() const;
 };

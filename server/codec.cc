@@ -282,9 +282,9 @@ void ToProto(const PreparedPlan& prepared, v1::PrepareResponse& out) {
   info.set_device(plan.signature.device);
   info.set_groups(static_cast<int32_t>(plan.signature.groups.size()));
   if (!plan.signature.device_m()) {
-    info.set_tiles(static_cast<int64_t>(plan.schedule.tiles.size()));
-    info.set_ctas(plan.schedule.ctas());
-    info.set_balance(plan.schedule.balance());
+    info.set_tiles(plan.tiles());
+    info.set_ctas(plan.ctas());
+    info.set_balance(plan.balance());
   }
   v1::Floor& floor = *info.mutable_floor();
   floor.set_flops(plan.floor.flops);

@@ -365,7 +365,7 @@ absl::Status CudaDevice::Impl::LaunchOn(CUstream stream, const Binding& binding)
   TETRAD_ASSIGN_OR_RETURN(GemmLaunch launch, LaunchOf(binding, binding.operands));
   // Not the graph's, whose next launch would report what is wrong with this one.
   launch.SetState(reinterpret_cast<LaunchState*>(eager_state_.address()));
-  return cuda::LaunchOn(*context_, stream, launch);
+  return cuda::LaunchOn(*context_, stream, launch, /*overlaps=*/true);
 }
 
 // Calls `use` while nothing else uses the binding.

@@ -63,7 +63,9 @@ struct GemmLaunch {
   }
 };
 
-// Gives the kernels to a stream, which may be capturing.
-absl::Status LaunchOn(CudaContext& context, CUstream stream, GemmLaunch& launch);
+// Gives the kernels to a stream, which may be capturing. `overlaps`: the first may start while the
+// kernel before it in the stream still runs, as far as it waits for that itself.
+absl::Status LaunchOn(CudaContext& context, CUstream stream, GemmLaunch& launch,
+                      bool overlaps = false);
 
 }  // namespace tetrad::cuda
