@@ -30,7 +30,9 @@ void CheckStack(const WeightsStack& weights, View& view, const void* codes, cons
       weights.scale_layout != ScaleLayout::kBlocked) {
     view.Refuse("weights whose scales have no plane");
   }
-  if (!Aligned(codes) || !Aligned(scales) || !Aligned(packed)) view.Refuse("misaligned weights");
+  if (!Aligned(codes) || Address(scales) % 2 != 0 || !Aligned(packed)) {
+    view.Refuse("misaligned weights");
+  }
 }
 
 int64_t AllCodes(const WeightsStack& w) { return w.groups * CodeBytes(w.n, w.k); }
