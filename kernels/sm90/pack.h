@@ -29,8 +29,8 @@ struct WeightsStack {
 static_assert(sizeof(WeightsStack) == 16 && std::is_trivially_copyable_v<WeightsStack>);
 
 // Bytes: groups * CodeBytes(n, k), groups * ScalePlaneBytes(layout, n, k) and
-// groups * PackedBytes(n, k). Addresses are multiples of 16,
-// those of scales of 2: where the scales of a matrix before end.
+// groups * PackedBytes(n, k). Addresses are multiples of 16, of scales of 2: linear planes of
+// other groups may lie before them.
 struct PackArguments {
   const uint8_t* codes = nullptr;
   const uint8_t* scales = nullptr;
