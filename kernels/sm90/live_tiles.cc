@@ -32,30 +32,61 @@ constexpr int64_t kUnit = 16;
 constexpr int64_t kLeastSize = 12;
 constexpr int64_t kMostSize = 20;
 
-// Group `i` of a spread from half to one and a half times `size` 16ths of the mean, rounded.
-int32_t SpreadRows(const LiveShape& shape, int64_t i, int64_t size) {
-  const int64_t mean = CeilDiv(shape.capacity_rows, shape.groups);
-  // The first group has half the mean, each next one a gap more.
-  const int64_t gaps = std::max<int64_t>(shape.groups - 1, 1);
-  const int64_t in_spread = shape.groups == 1 ? 2 * gaps : gaps + 2 * i;
-  const int64_t rows = (mean * size * in_spread + gaps * kUnit) / (2 * gaps * kUnit);
-  return static_cast<int32_t>(std::min(rows, shape.capacity_rows));
-}
+// A spread of groups from half to one and a half times `size` 16ths of the mean, rounded: the first
+// has half, each next one a gap more.
+class Spread {
+ public:
+  Spread(const LiveShape& shape, int64_t size)
+      : rows_(CeilDiv(shape.capacity_rows, shape.groups) * size),
+        gaps_(std::max<int64_t>(shape.groups - 1, 1)),
+        first_(shape.groups == 1 ? 2 * gaps_ : gaps_),
+        groups_(shape.groups),
+        capacity_(shape.capacity_rows) {}
 
-// Of the CTA that takes longest, when the tiles of that spread are dealt as live_tiles.cuh does.
-int64_t LongestCycles(const Instance& instance, const std::vector<uint32_t>& covers,
-                      const LiveShape& shape, int64_t size, int32_t ctas) {
-  const int32_t widths = WidthsOf(instance);
-  const int32_t widest = instance.widths[widths - 1];
-  const auto steps = static_cast<int32_t>(CeilDiv(shape.k, kBlockK));
-  int64_t tiles[kMaxWidths] = {};
-  for (int64_t group = 0; group < shape.groups; ++group) {
-    const int32_t rows = SpreadRows(shape, group, size);
-    const int32_t whole = WholeTiles(rows, widest);
-    const uint32_t cover = covers[static_cast<size_t>(rows - whole * widest)];
-    for (int32_t w = 0; w < widths; ++w) tiles[w] += cover >> (8 * w) & 0xFF;
-    tiles[widths - 1] += whole;
+  // Rows of group `i`.
+  int64_t Rows(int64_t i) const { return std::min(Uncapped(i), capacity_); }
+
+  // The first group with more rows than `i`, or the number of groups.
+  int64_t Next(int64_t i) const {
+    const int64_t rows = Uncapped(i);
+    if (rows_ == 0 || rows >= capacity_) return groups_;
+    const int64_t in_spread = CeilDiv(gaps_ * kUnit * (2 * rows + 1), rows_);
+    return std::min(groups_, CeilDiv(in_spread - first_, int64_t{2}));
   }
+
+ private:
+  int64_t Uncapped(int64_t i) const {
+    return (rows_ * (first_ + 2 * i) + gaps_ * kUnit) / (2 * gaps_ * kUnit);
+  }
+
+  int64_t rows_;  // of a mean group, in 16ths
+  int64_t gaps_;
+  int64_t first_;  // of a mean group's rows, in halves of a gap
+  int64_t groups_;
+  int64_t capacity_;
+};
+
+struct Candidate {
+  const Instance* instance = nullptr;
+  std::vector<uint32_t> covers;
+  int64_t tiles[kMaxWidths] = {};  // row tiles of the spread
+  int64_t cycles = 0;              // over all sizes of it
+
+  void Add(int64_t rows, int64_t groups) {
+    const int32_t widths = WidthsOf(*instance);
+    const int32_t widest = instance->widths[widths - 1];
+    const int32_t whole = WholeTiles(static_cast<int32_t>(rows), widest);
+    const uint32_t cover = covers[static_cast<size_t>(rows - int64_t{whole} * widest)];
+    for (int32_t w = 0; w < widths; ++w) tiles[w] += groups * (cover >> (8 * w) & 0xFF);
+    tiles[widths - 1] += groups * whole;
+  }
+};
+
+// Of the CTA that takes longest, when row tiles are dealt as live_tiles.cuh does.
+int64_t LongestCycles(const Instance& instance, const int64_t (&tiles)[kMaxWidths],
+                      const LiveShape& shape, int32_t ctas) {
+  const int32_t widths = WidthsOf(instance);
+  const auto steps = static_cast<int32_t>(CeilDiv(shape.k, kBlockK));
   int64_t longest = 0;
   for (int64_t cta = 0; cta < ctas; ++cta) {
     const auto before = [&](int64_t tile) { return (tile + ctas - 1 - cta) / ctas; };
@@ -135,20 +166,23 @@ std::vector<uint32_t> CoverTable(const Instance& instance, int32_t k) {
 }
 
 const Instance& ChooseLiveInstance(const LiveShape& shape, int32_t multiprocessors) {
-  const Instance* best = nullptr;
-  int64_t least = 0;
+  std::vector<Candidate> candidates;
   for (const Instance& instance : kInstances) {
-    const std::vector<uint32_t> covers = CoverTable(instance, shape.k);
-    int64_t cycles = 0;
-    for (int64_t size = kLeastSize; size <= kMostSize; ++size) {
-      cycles += LongestCycles(instance, covers, shape, size, multiprocessors);
+    candidates.push_back({.instance = &instance, .covers = CoverTable(instance, shape.k)});
+  }
+  for (int64_t size = kLeastSize; size <= kMostSize; ++size) {
+    for (Candidate& candidate : candidates) std::ranges::fill(candidate.tiles, 0);
+    const Spread spread(shape, size);
+    for (int64_t group = 0, next = 0; group < shape.groups; group = next) {
+      next = spread.Next(group);
+      for (Candidate& candidate : candidates) candidate.Add(spread.Rows(group), next - group);
     }
-    if (best == nullptr || cycles < least) {
-      best = &instance;
-      least = cycles;
+    for (Candidate& candidate : candidates) {
+      candidate.cycles +=
+          LongestCycles(*candidate.instance, candidate.tiles, shape, multiprocessors);
     }
   }
-  return *best;
+  return *std::ranges::min_element(candidates, {}, &Candidate::cycles)->instance;
 }
 
 int64_t MostTilesPerCta(const Instance& instance, const LiveShape& shape, int32_t ctas) {
