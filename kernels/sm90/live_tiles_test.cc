@@ -135,6 +135,63 @@ TEST(LiveTilesTest, ListsOfTheLargestCapacity) {
   }
 }
 
+// Rows of each group of the spread, one by one, and each tile to the next CTA.
+int64_t LongestBySpread(const Instance& instance, const LiveShape& shape, int64_t size,
+                        int32_t ctas) {
+  const std::vector<uint32_t> covers = CoverTable(instance, shape.k);
+  const auto mean = static_cast<double>(CeilDiv(shape.capacity_rows, shape.groups));
+  int64_t tiles[kMaxWidths] = {};
+  for (int32_t i = 0; i < shape.groups; ++i) {
+    const double of_mean =
+        shape.groups == 1 ? 1 : 0.5 + static_cast<double>(i) / (shape.groups - 1);
+    // Rounded up at a half, which a double may miss.
+    const double exact = mean * static_cast<double>(size) / 16 * of_mean;
+    const auto rows = std::min(static_cast<int64_t>(exact + 0.5 + 1e-9), shape.capacity_rows);
+    const int32_t whole = WholeTiles(static_cast<int32_t>(rows), Widest(instance));
+    const uint32_t cover = covers[static_cast<size_t>(rows - int64_t{whole} * Widest(instance))];
+    for (int32_t w = 0; w < kMaxWidths; ++w) {
+      tiles[w] += Count(cover, w) + (instance.widths[w] == Widest(instance) ? whole : 0);
+    }
+  }
+  std::vector<int64_t> cycles(static_cast<size_t>(ctas), 0);
+  int64_t next = 0;
+  for (int32_t w = kMaxWidths - 1; w >= 0; --w) {
+    const int64_t columns = CeilDiv(shape.n, kBlockRows * instance.strips);
+    for (int64_t left = tiles[w] * columns; left > 0; --left, ++next) {
+      cycles[static_cast<size_t>(next % ctas)] +=
+          TileCycles(instance, instance.widths[w], static_cast<int32_t>(CeilDiv(shape.k, kBlockK)));
+    }
+  }
+  return *std::ranges::max_element(cycles);
+}
+
+TEST(LiveTilesTest, ChoosesTheShortestOfTheSpread) {
+  Random random(62);
+  for (int round = 0; round < 200; ++round) {
+    LiveShape shape;
+    shape.groups = random.OneIn(8) ? 1 : random.Between(1, random.OneIn(4) ? 3000 : 100);
+    shape.capacity_rows =
+        random.OneIn(4) ? random.Between(0, 400) : shape.groups * random.Between(1, 150);
+    shape.n = random.Between(1, 600);
+    shape.k = 32 * random.Between(1, 200);
+    const int32_t ctas = random.Between(1, 140);
+    const Instance* best = nullptr;
+    int64_t least = 0;
+    for (const Instance& instance : kInstances) {
+      int64_t cycles = 0;
+      for (int64_t size = 12; size <= 20; ++size) {
+        cycles += LongestBySpread(instance, shape, size, ctas);
+      }
+      if (best == nullptr || cycles < least) {
+        best = &instance;
+        least = cycles;
+      }
+    }
+    EXPECT_STREQ(ChooseLiveInstance(shape, ctas).name, best->name)
+        << "round " << round << ", " << shape.groups << " groups, " << shape.capacity_rows;
+  }
+}
+
 // Capacities as a server would ask for them; the rows that it then gets are about half to one
 // and a half times the mean.
 TEST(LiveTilesTest, ChoosesByTheMean) {

@@ -159,8 +159,14 @@ class CoverSearch {
 // have fewer than MostTiles().
 class Dealer {
  public:
-  Dealer(int32_t ctas, int64_t tiles) : heap_(ctas), counts_(ctas), limit_(MostTiles(tiles, ctas)) {
+  explicit Dealer(int32_t ctas) : heap_(ctas), counts_(ctas) {}
+
+  // Nothing is dealt yet, of `tiles`.
+  void Begin(int64_t tiles) {
     std::iota(heap_.begin(), heap_.end(), 0);
+    std::ranges::fill(counts_, 0);
+    limit_ = MostTiles(tiles, std::ssize(heap_));
+    longest_ = most_ = rounds_ = rounds_cycles_ = dealt_ = 0;
   }
 
   int32_t Deal(int64_t cycles) {
@@ -196,6 +202,27 @@ class Dealer {
       Deal(cycles);
     }
   }
+
+  // Calls Deal() `count` times; appends which CTA each tile is for.
+  void Deal(int64_t cycles, int64_t count, std::vector<uint16_t>& ctas) {
+    while (count > 0) {
+      const int64_t rounds = count / std::ssize(heap_);
+      // Unlike above not for equality: then some CTA gets two before another gets one.
+      if (rounds > 0 && longest_ - heap_[0] / kCtas < cycles && most() + rounds < limit_) {
+        std::ranges::sort(heap_);  // still a heap; each round takes the CTAs in this order
+        for (int64_t round = 0; round < rounds; ++round) {
+          for (const int64_t load : heap_) ctas.push_back(static_cast<uint16_t>(load % kCtas));
+        }
+        rounds_ += rounds;
+        rounds_cycles_ += rounds * cycles;
+        count -= rounds * std::ssize(heap_);
+      } else {
+        ctas.push_back(static_cast<uint16_t>(Deal(cycles)));
+        --count;
+      }
+    }
+  }
+
   int64_t longest() const { return rounds_cycles_ + longest_; }
   int64_t most() const { return rounds_ + most_; }  // tiles of a CTA
   int64_t dealt() const { return dealt_; }          // whole rounds apart
@@ -205,7 +232,7 @@ class Dealer {
   static constexpr int64_t kFull = std::numeric_limits<int64_t>::max();
   std::vector<int64_t> heap_;    // cycles * kCtas + CTA, the least first; kFull
   std::vector<int64_t> counts_;  // tiles of a CTA beside the rounds
-  int64_t limit_;
+  int64_t limit_ = 0;
   int64_t longest_ = 0;  // in the heap
   int64_t most_ = 0;     // of counts_
   int64_t rounds_ = 0;   // tiles of every CTA beside those in the heap
@@ -228,7 +255,12 @@ class Cut {
  public:
   Cut(const Instance& instance, const ProblemTypes& types, std::span<const TileGroup> groups,
       const Kinds& kinds, int32_t ctas)
-      : instance_(&instance), types_(types), groups_(groups), kinds_(&kinds), ctas_(ctas) {
+      : instance_(&instance),
+        types_(types),
+        groups_(groups),
+        kinds_(&kinds),
+        ctas_(ctas),
+        dealer_(ctas) {
     FindCovers(1);
     parts_.reserve(groups.size());
     for (size_t g = 0; g < groups.size(); ++g) {
@@ -271,11 +303,13 @@ class Cut {
     // Dealt before they are made: only then it is known where a list begins.
     std::vector<uint16_t> dealt_to;
     dealt_to.reserve(static_cast<size_t>(tiles));
-    Dealer dealer(ctas_, tiles);
-    for (const Run& run : runs) {
-      for (int64_t left = Tiles(run); left > 0; --left) {
-        dealt_to.push_back(static_cast<uint16_t>(dealer.Deal(run.cycles)));
-      }
+    Dealer dealer(ctas_);
+    dealer.Begin(tiles);
+    for (auto run = runs.begin(); run != runs.end();) {
+      const int64_t cycles = run->cycles;
+      int64_t alike = 0;
+      for (; run != runs.end() && run->cycles == cycles; ++run) alike += Tiles(*run);
+      dealer.Deal(cycles, alike, dealt_to);
     }
     TileLists result;
     result.instance = instance_;
@@ -359,9 +393,9 @@ class Cut {
     for (const Part& part : parts_) {
       AddAlike(covers_[part.kind], Chosen(part), part.columns);
     }
-    const Dealer dealer = DealAlike();
-    tries -= dealer.dealt() + std::ssize(alike_);
-    return dealer.longest();
+    DealAlike();
+    tries -= dealer_.dealt() + std::ssize(alike_);
+    return dealer_.longest();
   }
 
   // The same with the cheapest covers, which are those of all groups of a kind.
@@ -370,7 +404,8 @@ class Cut {
     for (size_t i = 0; i < covers_.size(); ++i) {
       AddAlike(covers_[i], found_[covers_[i].first], kinds_->all[i].columns[instance_->strips - 1]);
     }
-    return DealAlike().longest();
+    DealAlike();
+    return dealer_.longest();
   }
 
   void AddAlike(const Covers& covers, const Cover& cover, int64_t columns) {
@@ -380,13 +415,12 @@ class Cut {
     }
   }
 
-  Dealer DealAlike() {
+  void DealAlike() {
     std::ranges::sort(alike_, std::greater<>());
     int64_t tiles = 0;
     for (const auto& [cycles, count] : alike_) tiles += count;
-    Dealer dealer(ctas_, tiles);
-    for (const auto& [cycles, count] : alike_) dealer.DealAlike(cycles, count);
-    return dealer;
+    dealer_.Begin(tiles);
+    for (const auto& [cycles, count] : alike_) dealer_.DealAlike(cycles, count);
   }
 
   // The longest tiles first.
@@ -452,6 +486,7 @@ class Cut {
   int64_t cycles_ = 0;       // of all tiles
   int64_t longest_ = 0;
   std::vector<std::pair<int64_t, int64_t>> alike_;  // cycles of a tile, number of tiles
+  Dealer dealer_;
 };
 
 }  // namespace

@@ -120,6 +120,11 @@ int64_t LeastLongest(std::vector<int64_t> cycles, int64_t mean, int64_t ctas) {
   return least;
 }
 
+// Tiles of a CTA that gets no more.
+int64_t FullList(int64_t tiles, int64_t multiprocessors) {
+  return 4 * tiles / multiprocessors + 63;
+}
+
 void CheckLists(const ProblemTypes& types, std::span<const TileGroup> groups,
                 int32_t multiprocessors, const TileLists& lists) {
   ASSERT_NE(lists.instance, nullptr);
@@ -155,6 +160,9 @@ void CheckLists(const ProblemTypes& types, std::span<const TileGroup> groups,
   }
   EXPECT_EQ(lists.longest_cycles, longest);
   EXPECT_EQ(lists.mean_cycles, CeilDiv(sum, multiprocessors));
+  EXPECT_LE(std::ssize(lists.entries), 4 * std::ssize(cycles) + int64_t{64} * lists.ctas);
+  // But where a list was full.
+  if (most == FullList(std::ssize(cycles), multiprocessors)) return;
   EXPECT_LE(3 * longest, 4 * LeastLongest(cycles, lists.mean_cycles, multiprocessors));
 }
 
@@ -173,25 +181,70 @@ TEST(TilesTest, EveryOutputOnceInEveryInstance) {
   }
 }
 
+TileLists ExpectTheBestIsChosen(const ProblemTypes& types, std::span<const TileGroup> groups,
+                                int32_t multiprocessors) {
+  TileLists chosen = ChooseTiles(types, groups, multiprocessors);
+  const Instance* best = nullptr;
+  int64_t longest = 0;
+  for (const Instance& instance : kInstances) {
+    const TileLists lists = CutTiles(instance, types, groups, multiprocessors);
+    if (best != nullptr && lists.longest_cycles >= longest) continue;
+    best = &instance;
+    longest = lists.longest_cycles;
+  }
+  EXPECT_EQ(chosen.longest_cycles, longest);
+  EXPECT_STREQ(chosen.instance->name, best->name);
+  CheckLists(types, groups, multiprocessors, chosen);
+  return chosen;
+}
+
 TEST(TilesTest, ChoosesTheInstanceWithTheShortestLongestCta) {
   Random random(42);
   for (int round = 0; round < 60; ++round) {
     const ProblemTypes types = RandomTypes(random);
     const std::vector<TileGroup> groups = RandomGroups(types, random);
     const int32_t multiprocessors = random.OneIn(3) ? kMultiprocessors : random.Between(1, 40);
-    const TileLists chosen = ChooseTiles(types, groups, multiprocessors);
-    const Instance* best = nullptr;
-    int64_t longest = 0;
-    for (const Instance& instance : kInstances) {
-      const TileLists lists = CutTiles(instance, types, groups, multiprocessors);
-      if (best != nullptr && lists.longest_cycles >= longest) continue;
-      best = &instance;
-      longest = lists.longest_cycles;
-    }
-    EXPECT_EQ(chosen.longest_cycles, longest);
-    EXPECT_STREQ(chosen.instance->name, best->name);
-    CheckLists(types, groups, multiprocessors, chosen);
+    ExpectTheBestIsChosen(types, groups, multiprocessors);
     ASSERT_FALSE(HasFailure()) << "round " << round;
+  }
+}
+
+// So many groups that no covers but the cheapest are tried, which are dealt by kind.
+TEST(TilesTest, ManyGroups) {
+  Random random(45);
+  for (int round = 0; round < 4; ++round) {
+    std::vector<GroupShape> shapes(random.Between(13'000, 20'000));
+    const int32_t steps = round < 2 ? 1 : 60;
+    for (GroupShape& shape : shapes) {
+      shape = {.m = random.Between(0, 40),
+               .n = random.Between(1, 20),
+               .k = 64 * random.Between(1, steps)};
+    }
+    ExpectTheBestIsChosen({}, Place(shapes), random.Between(1, 200));
+    ASSERT_FALSE(HasFailure()) << "round " << round;
+  }
+}
+
+// A few CTAs have nothing but short tiles until they have as much as those with a deep one.
+TEST(TilesTest, ListsStayEvenBesideDeepGroups) {
+  Random random(46);
+  const struct {
+    int32_t deep_columns, deep_k, shallow;
+    bool full;
+  } cases[] = {{1, 1 << 20, 30'000, false},
+               {131, 1 << 20, 100'000, true},
+               {120, 1 << 20, 20'000, true},
+               {131, 1 << 20, 1'000, true},
+               {40, 1 << 18, 30'000, false}};
+  for (const auto& [deep_columns, deep_k, shallow, full] : cases) {
+    std::vector<GroupShape> shapes(shallow + 1);
+    for (GroupShape& shape : shapes) shape = {.m = random.Between(1, 8), .n = 1, .k = 64};
+    shapes[shallow / 2] = {.m = 8, .n = deep_columns * kBlockRows, .k = deep_k};
+    const TileLists lists = ExpectTheBestIsChosen({}, Place(shapes), kMultiprocessors);
+    const int64_t most = FullList(shallow + deep_columns, kMultiprocessors);
+    EXPECT_EQ(lists.tiles_per_cta - 1 == most, full)
+        << lists.instance->name << ": " << lists.tiles_per_cta << " of " << most;
+    ASSERT_FALSE(HasFailure()) << deep_columns << " deep, " << shallow << " shallow";
   }
 }
 
