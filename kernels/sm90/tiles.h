@@ -10,6 +10,9 @@
 // to the CTA with the least so far; then other covers are tried, group by group, and
 // kept when they shorten the longest CTA. That work is bounded. The instance whose
 // longest CTA is the shortest is chosen; of equal ones the first in kInstances.
+//
+// Lists are bounded too: a CTA gets no tile beyond 4 * tiles / CTAs + 63, so that there are
+// at most 4 * tiles + 64 * CTAs entries, however unlike the groups are.
 #pragma once
 
 #include <cstdint>
