@@ -4,14 +4,14 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "kernels/problem.h"
+#include "kernels/sm90/cover_search.h"
+#include "kernels/sm90/dealer.h"
 
 namespace tetrad::sm90 {
 namespace {
@@ -31,214 +31,7 @@ constexpr double kPairStep = 456;
 constexpr double kTileFixed = 1000;
 constexpr double kTileToken = 8;
 
-constexpr int32_t kCovers = 6;           // of a group that are tried
-constexpr int32_t kSearchedRows = 512;   // of a group; the rest is of one width
 constexpr int64_t kTriedTiles = 12'000;  // dealt in search of better covers, an instance
-
-// Lists are all as long as the longest. So that one CTA with many short tiles beside CTAs
-// with one deep tile each does not make them large, a CTA gets at most so many tiles: entries
-// are at most 4 * tiles + 64 * ctas.
-constexpr int64_t MostTiles(int64_t tiles, int64_t ctas) { return 4 * tiles / ctas + 63; }
-
-constexpr int32_t kMaxStrips = 2;
-static_assert(std::ranges::all_of(kInstances,
-                                  [](const Instance& i) { return i.strips <= kMaxStrips; }));
-
-// Columns of tiles.
-int64_t TileColumns(int32_t n, int32_t strips) { return CeilDiv(n, int64_t{kBlockRows} * strips); }
-
-// Groups of as many rows and steps: their covers are the same, so they are found once.
-struct Kind {
-  int32_t m = 0;
-  int32_t steps = 0;
-  int64_t columns[kMaxStrips] = {};  // of tiles of so many strips, over its groups
-};
-
-struct Kinds {
-  // By sorting: a client chooses the groups, and could those that collide in a hash table.
-  explicit Kinds(std::span<const TileGroup> groups) : of_group(groups.size()) {
-    std::vector<std::pair<uint64_t, int32_t>> order;
-    order.reserve(groups.size());
-    for (const TileGroup& group : groups) {
-      const auto steps = static_cast<uint64_t>(CeilDiv(group.k, kBlockK));
-      order.emplace_back(uint64_t{static_cast<uint32_t>(group.m)} << 32 | steps, order.size());
-    }
-    std::ranges::sort(order);
-    for (size_t i = 0; i < order.size(); ++i) {
-      const auto& [key, group] = order[i];
-      if (i == 0 || key != order[i - 1].first) {
-        all.push_back({.m = static_cast<int32_t>(key >> 32), .steps = static_cast<int32_t>(key)});
-      }
-      of_group[group] = static_cast<int32_t>(all.size() - 1);
-      for (int32_t strips = 1; strips <= kMaxStrips; ++strips) {
-        all.back().columns[strips - 1] += TileColumns(groups[group].n, strips);
-      }
-    }
-  }
-
-  std::vector<Kind> all;
-  std::vector<int32_t> of_group;
-};
-
-// Tiles that cover a group's rows: how many of each width.
-struct Cover {
-  int32_t counts[kMaxWidths] = {};
-  int64_t cycles = 0;  // of one column of tiles
-};
-
-// The cheapest covers of a number of rows, best first.
-class CoverSearch {
- public:
-  CoverSearch(const Instance& instance, int32_t steps) : instance_(instance) {
-    for (; widths_ < kMaxWidths && instance.widths[widths_] > 0; ++widths_) {
-      cycles_[widths_] = TileCycles(instance, instance.widths[widths_], steps);
-    }
-  }
-
-  // At most `most` of them, up to kCovers; valid until the next call.
-  std::span<const Cover> Find(int32_t rows, int32_t most) {
-    most_ = most;
-    found_ = 0;
-    Cover cover;
-    const int32_t widest = widths_ - 1;
-    const int32_t whole = std::max(0, rows - kSearchedRows) / instance_.widths[widest];
-    Add(cover, widest, whole);
-    Extend(cover, widest, rows - whole * instance_.widths[widest]);
-    return std::span(covers_).first(found_);
-  }
-
-  int64_t cycles(int32_t which) const { return cycles_[which]; }
-
- private:
-  // The fewest that a row can take: they fall with the width (TileCycles).
-  double LeastPerRow() const {
-    return static_cast<double>(cycles_[widths_ - 1]) / instance_.widths[widths_ - 1];
-  }
-  void Add(Cover& cover, int32_t which, int32_t count) const {
-    cover.counts[which] += count;
-    cover.cycles += count * cycles_[which];
-  }
-
-  void Keep(const Cover& cover) {
-    auto* const end = covers_ + found_;
-    auto* const at =
-        std::upper_bound(covers_, end, cover.cycles,
-                         [](int64_t cycles, const Cover& c) { return cycles < c.cycles; });
-    if (found_ < most_) {
-      ++found_;
-    } else if (at == end) {
-      return;
-    }
-    std::copy_backward(at, covers_ + found_ - 1, covers_ + found_);
-    *at = cover;
-  }
-
-  // Covers `rows` more with the widths up to `which`, so that no tile is empty.
-  void Extend(const Cover& cover, int32_t which, int32_t rows) {
-    if (rows <= 0) return Keep(cover);
-    const double least = static_cast<double>(cover.cycles) + rows * LeastPerRow();
-    if (found_ == most_ && least >= static_cast<double>(covers_[found_ - 1].cycles)) return;
-    const int32_t width = instance_.widths[which];
-    const auto most = static_cast<int32_t>(CeilDiv(rows, width));
-    for (int32_t count = most; count >= (which == 0 ? most : 0); --count) {
-      Cover longer = cover;
-      Add(longer, which, count);
-      Extend(longer, which - 1, rows - count * width);
-    }
-  }
-
-  const Instance& instance_;
-  int32_t widths_ = 0;
-  int64_t cycles_[kMaxWidths] = {};
-  int32_t most_ = 0;
-  int32_t found_ = 0;
-  Cover covers_[kCovers];
-};
-
-// Gives each tile to the CTA with the least so far, the first among equals, of those that
-// have fewer than MostTiles().
-class Dealer {
- public:
-  explicit Dealer(int32_t ctas) : heap_(ctas), counts_(ctas) {}
-
-  // Nothing is dealt yet, of `tiles`.
-  void Begin(int64_t tiles) {
-    std::iota(heap_.begin(), heap_.end(), 0);
-    std::ranges::fill(counts_, 0);
-    limit_ = MostTiles(tiles, std::ssize(heap_));
-    longest_ = most_ = rounds_ = rounds_cycles_ = dealt_ = 0;
-  }
-
-  int32_t Deal(int64_t cycles) {
-    const int64_t least = heap_[0];
-    const auto cta = static_cast<int32_t>(least % kCtas);
-    int64_t load = least + cycles * kCtas;
-    longest_ = std::max(longest_, load / kCtas);
-    most_ = std::max(most_, ++counts_[cta]);
-    if (counts_[cta] + rounds_ == limit_) load = kFull;
-    size_t at = 0;
-    for (size_t child = 1; child < heap_.size(); child = 2 * at + 1) {
-      if (child + 1 < heap_.size() && heap_[child + 1] < heap_[child]) ++child;
-      if (load <= heap_[child]) break;
-      heap_[at] = heap_[child];
-      at = child;
-    }
-    heap_[at] = load;
-    ++dealt_;
-    return cta;
-  }
-
-  // The same loads as from `count` calls of Deal(); which CTA has which is lost.
-  void DealAlike(int64_t cycles, int64_t count) {
-    for (; count > 0; --count) {
-      const int64_t rounds = count / std::ssize(heap_);
-      if (longest_ - heap_[0] / kCtas <= cycles && most() + rounds < limit_) {
-        // From here on each CTA gets one before any gets two.
-        rounds_ += rounds;
-        rounds_cycles_ += rounds * cycles;
-        count %= std::ssize(heap_);
-        if (count == 0) return;
-      }
-      Deal(cycles);
-    }
-  }
-
-  // Calls Deal() `count` times; appends which CTA each tile is for.
-  void Deal(int64_t cycles, int64_t count, std::vector<uint16_t>& ctas) {
-    while (count > 0) {
-      const int64_t rounds = count / std::ssize(heap_);
-      // Unlike above not for equality: then some CTA gets two before another gets one.
-      if (rounds > 0 && longest_ - heap_[0] / kCtas < cycles && most() + rounds < limit_) {
-        std::ranges::sort(heap_);  // still a heap; each round takes the CTAs in this order
-        for (int64_t round = 0; round < rounds; ++round) {
-          for (const int64_t load : heap_) ctas.push_back(static_cast<uint16_t>(load % kCtas));
-        }
-        rounds_ += rounds;
-        rounds_cycles_ += rounds * cycles;
-        count -= rounds * std::ssize(heap_);
-      } else {
-        ctas.push_back(static_cast<uint16_t>(Deal(cycles)));
-        --count;
-      }
-    }
-  }
-
-  int64_t longest() const { return rounds_cycles_ + longest_; }
-  int64_t most() const { return rounds_ + most_; }  // tiles of a CTA
-  int64_t dealt() const { return dealt_; }          // whole rounds apart
-
- private:
-  static constexpr int64_t kCtas = 1 << 16;
-  static constexpr int64_t kFull = std::numeric_limits<int64_t>::max();
-  std::vector<int64_t> heap_;    // cycles * kCtas + CTA, the least first; kFull
-  std::vector<int64_t> counts_;  // tiles of a CTA beside the rounds
-  int64_t limit_ = 0;
-  int64_t longest_ = 0;  // in the heap
-  int64_t most_ = 0;     // of counts_
-  int64_t rounds_ = 0;   // tiles of every CTA beside those in the heap
-  int64_t rounds_cycles_ = 0;
-  int64_t dealt_ = 0;
-};
 
 // Of all tiles with the cheapest covers.
 int64_t LeastCycles(const Instance& instance, const Kinds& kinds) {
@@ -334,7 +127,7 @@ class Cut {
     int32_t kind = 0;
     int32_t chosen = 0;  // of the covers of its kind
   };
-  // Of a kind: `count` of found_ from `first` on.
+  // Of a kind: `count` of found_, from `first` on.
   struct Covers {
     size_t first = 0;
     int32_t count = 0;
