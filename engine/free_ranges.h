@@ -12,8 +12,8 @@
 //
 // Each call costs O(log ranges). Only a Give() that merges with nothing needs
 // host memory, and none for which Spare() made it ahead; if that is lacking it throws
-// and changes nothing, which Abseil's faster trees do not promise. Not thread-safe. Giving what is free
-// already is a bug of the caller and ends the program.
+// and changes nothing, which Abseil's faster trees do not promise. Not thread-safe. Giving what is
+// free already is a bug of the caller and ends the program.
 #pragma once
 
 #include <cstddef>
@@ -72,7 +72,7 @@ class FreeRanges {
     std::set<absl::uint128>::node_type size;
   };
   std::vector<SpareNodes> spares_;
-  int64_t bytes_ = 0;                // of all ranges
+  int64_t bytes_ = 0;  // of all ranges
 };
 
 }  // namespace tetrad

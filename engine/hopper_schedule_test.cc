@@ -90,8 +90,7 @@ void CheckTiles(const Plan& plan) {
 
 TEST(HopperScheduleTest, AStackOf16BitTokensIsReadWhereItLies) {
   for (const ActivationType type : {ActivationType::kFp16, ActivationType::kBf16}) {
-    const Plan plan =
-        PlanOf(Packed({kShapeS1.begin(), kShapeS1.end()}, type, GroupForm::kStacked));
+    const Plan plan = PlanOf(Packed({kShapeS1.begin(), kShapeS1.end()}, type, GroupForm::kStacked));
     EXPECT_FALSE(plan.hopper->prepared);
     EXPECT_EQ(plan.hopper->token_bytes(), 0);
     EXPECT_EQ(plan.hopper->rows, 1024);

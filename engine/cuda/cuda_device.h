@@ -99,7 +99,8 @@ class CudaDevice final : public Device {
   absl::StatusOr<BareLaunch> BeginBareLaunches(BindingId id);
   void EndBareLaunches(BindingId id, uint64_t launches);
   // Gives the binding's kernels to a stream, which may be capturing, without their graph; no
-  // completion is given. The first may overlap the end of the kernel before it in the stream. While nothing else uses the binding, either.
+  // completion is given. The first may overlap the end of the kernel before it in the stream. While
+  // nothing else uses the binding, either.
   absl::Status LaunchOn(CUstream stream, BindingId id);
   // The same on a stream of the device's, and waits until they are done.
   absl::Status LaunchEagerly(BindingId id);

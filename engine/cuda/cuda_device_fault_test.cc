@@ -25,7 +25,8 @@ const std::vector<GroupShape> kShapes = {{5, 48, 96}, {0, 24, 64}, {33, 70, 64}}
 
 // What operations work on, made before anything fails.
 struct Workplace {
-  explicit Workplace(CudaDevice& of) : device(of), sample(of, kShapes), other(of, kShapes, {.sample = {.seed = 2}}) {
+  explicit Workplace(CudaDevice& of)
+      : device(of), sample(of, kShapes), other(of, kShapes, {.sample = {.seed = 2}}) {
     spare = *device.Allocate(100);
   }
   CudaDevice& device;

@@ -58,7 +58,7 @@ DeviceMaker Maker(const char* name, bool portable_only) {
           }};
 }
 
-INSTANTIATE_TEST_SUITE_P(Cuda, DeviceContract, 
+INSTANTIATE_TEST_SUITE_P(Cuda, DeviceContract,
                          ::testing::Values(Maker("Hopper", false), Maker("Portable", true)),
                          MakerName());
 

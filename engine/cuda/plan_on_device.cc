@@ -128,7 +128,7 @@ absl::Status PlanOnDevice::PlaceHopper(const Plan& plan, const KernelLibrary& li
                                        OwnMemory& memory) {
   const Signature& signature = plan.signature;
   const HopperSchedule& schedule = *plan.hopper;
-  kind_ = !schedule.prepared       ? GraphKind::kHopper
+  kind_ = !schedule.prepared     ? GraphKind::kHopper
           : signature.device_m() ? GraphKind::kHopperPreparedLive
                                  : GraphKind::kHopperPrepared;
   instance_ = schedule.tiles.instance;
@@ -158,7 +158,7 @@ absl::Status PlanOnDevice::PlaceHopper(const Plan& plan, const KernelLibrary& li
     hopper_.types.a_type = ActivationType::kFp16;
   }
   hopper_.tiles = TableAt<sm90::TileEntry>(tables_, tiles_at);
-  hopper_.tiles_per_cta = schedule.tiles_per_cta;
+  hopper_.tiles_per_cta = std::max(schedule.tiles_per_cta, 1);
   hopper_.begins = !schedule.prepared;
   grid_ = static_cast<uint32_t>(std::max(schedule.tiles.ctas, 1));
   if (signature.device_m()) {
@@ -193,8 +193,7 @@ absl::Status PlanOnDevice::PlaceHopper(const Plan& plan, const KernelLibrary& li
   return absl::OkStatus();
 }
 
-absl::StatusOr<GemmLaunch> PlanOnDevice::LaunchOf(CudaContext& context,
-                                                  const DeviceMProblem& stack,
+absl::StatusOr<GemmLaunch> PlanOnDevice::LaunchOf(CudaContext& context, const DeviceMProblem& stack,
                                                   CUdeviceptr scratch) const {
   if (instance_ == nullptr) return PortableLaunch(stack);
   return HopperLaunch(context, stack, scratch);

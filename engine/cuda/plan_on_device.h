@@ -31,9 +31,9 @@ class PlanOnDevice {
   GraphKind kind() const { return kind_; }
   // That a launch has.
   int64_t tensor_maps() const {
-    return instance_ == nullptr || token_rows_ == 0 ? 0
-                                                    : std::ranges::count_if(instance_->widths,
-                                                                            [](int32_t w) { return w > 0; });
+    return instance_ == nullptr || token_rows_ == 0
+               ? 0
+               : std::ranges::count_if(instance_->widths, [](int32_t w) { return w > 0; });
   }
   int64_t table_bytes() const { return tables_.bytes(); }
   // Device memory that one launch at a time may use, beside its operands.

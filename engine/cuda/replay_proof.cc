@@ -186,8 +186,7 @@ absl::Status ReplayProof::Prove(const Plan& plan, const PlanOnDevice& on_device,
   stack.m_values = reinterpret_cast<const int32_t*>(address(scratch.m_values));
   const CUdeviceptr launch = scratch.launch.address();
   stack.c = address(scratch.replayed);
-  TETRAD_ASSIGN_OR_RETURN(const GemmLaunch replayed,
-                          on_device.LaunchOf(context_, stack, launch));
+  TETRAD_ASSIGN_OR_RETURN(const GemmLaunch replayed, on_device.LaunchOf(context_, stack, launch));
   stack.c = address(scratch.direct);
   TETRAD_ASSIGN_OR_RETURN(GemmLaunch direct, on_device.LaunchOf(context_, stack, launch));
   direct.SetState(reinterpret_cast<LaunchState*>(address(scratch.state)));
