@@ -211,6 +211,7 @@ TEST(KernelImagesTest, EntriesAreThere) {
       {"pack", sm90::kPackEntry},
       {"pack", sm90::kUnpackEntry},
       {"prepare", sm90::kPrepareEntry},
+      {"prepare", sm90::kSnapshotEntry},
   };
   for (const sm90::Instance& instance : sm90::kInstances) {
     entries.emplace_back("gemm_fp16", absl::StrCat("tetrad_sm90_fp16_", instance.name));
@@ -285,6 +286,7 @@ TEST(ResourcesTest, NoEntrySpillsOrGrows) {
       {"pack", "tetrad_sm90_pack", 40, 18496},
       {"pack", "tetrad_sm90_unpack", 40, 18496},
       {"prepare", "tetrad_sm90_prepare", 32, 1568},
+      {"prepare", "tetrad_sm90_snapshot", 24, 0},
       {"rates", "tetrad_rate_read", 64, 0, 64, 0},
       {"rates", "tetrad_rate_mma", 96, 0, 168, 49152},
       {"gemm_fp16", "tetrad_sm90_fp16_mixed", 0, 0, 168, 0},
