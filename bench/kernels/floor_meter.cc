@@ -98,6 +98,7 @@ absl::Status FloorMeter::MakeProducts(ActivationType type, int threads, GpuGraph
 
 absl::StatusOr<DeviceRates> FloorMeter::Measure(ActivationType activations) {
   const GpuGraph& products = activations == ActivationType::kBf16 ? bf16_ : fp16_;
+  TETRAD_RETURN_IF_ERROR(gpu_.Settle(products));
   TETRAD_ASSIGN_OR_RETURN(const double product_us, gpu_.Time(products));
   TETRAD_ASSIGN_OR_RETURN(const double read_us, gpu_.Time(reading_));
   return DeviceRates{

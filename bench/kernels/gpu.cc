@@ -132,6 +132,15 @@ absl::StatusOr<double> Gpu::Time(const GpuGraph& graph) {
   return 1e3 * static_cast<double>(ms);
 }
 
+absl::Status Gpu::Settle(const GpuGraph& graph) {
+  constexpr double kSettleUs = 30'000;
+  TETRAD_ASSIGN_OR_RETURN(const double us, Time(graph));
+  for (double left = kSettleUs - us; left > 0; left -= us) {
+    TETRAD_RETURN_IF_ERROR(Launch(graph));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Gpu::Launch(const GpuGraph& graph) {
   return TETRAD_CUDA(*context_, GraphLaunch, graph.exec(), stream_);
 }

@@ -99,6 +99,9 @@ class Gpu {
   absl::StatusOr<GpuGraph> Capture(absl::FunctionRef<absl::Status(CUstream)> work);
   // Microseconds from before to after one replay, by events of the device.
   absl::StatusOr<double> Time(const GpuGraph& graph);
+  // Replays for so long that the clock is the one that this work leaves the device, not the one
+  // of what ran before: it follows the power drawn within milliseconds.
+  absl::Status Settle(const GpuGraph& graph);
   // Replays without waiting.
   absl::Status Launch(const GpuGraph& graph);
   absl::Status Synchronize() { return context_->Synchronize(stream_); }

@@ -29,6 +29,7 @@ absl::StatusOr<double> FloorNow(FloorMeter& meter, Readings& readings) {
 
 absl::Status Round(FloorMeter& meter, Readings& readings) {
   TETRAD_ASSIGN_OR_RETURN(const double before, FloorNow(meter, readings));
+  TETRAD_RETURN_IF_ERROR(readings.problem->Settle());
   std::vector<double> cold;
   for (int replay = 0; replay < kReplays; ++replay) {
     TETRAD_ASSIGN_OR_RETURN(cold.emplace_back(), readings.problem->ColdUs());

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // TimeShape: one shape with some types of activations beside its floors, in turn:
-// the rates, our calls, the rates again, for every type, a dozen times round.
+// the rates, our calls, the rates again, for every type, a dozen times round. Each first runs
+// unmeasured until the clock is its own (Gpu::Settle).
 //
 // A share is the median of all floors over that of all times of a call; its spread is
 // the quartiles of the single rounds. DATA_LOSS where what was timed computed

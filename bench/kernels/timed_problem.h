@@ -67,6 +67,8 @@ class TimedProblem {
   absl::Status Check();
   // Microseconds a call, of one replay.
   absl::StatusOr<double> ColdUs() { return Time(cold_); }
+  // Cold calls for long enough that the clock is theirs.
+  absl::Status Settle() { return gpu_.Settle(cold_); }
   absl::StatusOr<double> WarmUs();
 
  private:
