@@ -48,6 +48,7 @@
 #include "engine/support/unique_fd.h"
 #include "kernels/nvfp4.h"
 #include "kernels/random.h"
+#include "kernels/sm90/pack.h"
 
 namespace tetrad {
 namespace {
@@ -195,7 +196,42 @@ void ForgetPeak() {
   TETRAD_CHECK(fd && ::write(fd.get(), "5", 1) == 1);
 }
 
+// Whole experts, packed here.
+bool SamePacked(const CheckpointFolder& folder, const Device& device,
+                const WeightsVersion& weights) {
+  constexpr int kExperts = 16;
+  Random random(2);
+  const auto [n, k] = weights.spec().groups[0];
+  const auto packed_bytes = static_cast<size_t>(sm90::PackedBytes(n, k));
+  std::vector<uint8_t> codes(static_cast<size_t>(CodeBytes(n, k)));
+  std::vector<uint8_t> scales(
+      static_cast<size_t>(ScalePlaneBytes(weights.spec().scale_layout, n, k)));
+  std::vector<uint8_t> want(packed_bytes), got(packed_bytes);
+  for (int sample = 0; sample < kExperts; ++sample) {
+    const auto expert =
+        static_cast<int64_t>(random.Next() % static_cast<uint64_t>(folder.experts()));
+    folder.Read(WeightsOperand::kCodes, expert * std::ssize(codes),
+                std::as_writable_bytes(std::span(codes)));
+    folder.Read(WeightsOperand::kScales, expert * std::ssize(scales),
+                std::as_writable_bytes(std::span(scales)));
+    sm90::PackWeights({.codes = codes.data(),
+                       .scales = scales.data(),
+                       .packed = want.data(),
+                       .weights = {.n = n, .k = k, .scale_layout = weights.spec().scale_layout}});
+    const BlockRef block = weights.codes();
+    if (!device
+             .Read(block.allocation, block.offset + expert * std::ssize(want),
+                   std::as_writable_bytes(std::span(got)))
+             .ok() ||
+        want != got) {
+      return false;
+    }
+  }
+  return true;
+}
+
 bool Same(const CheckpointFolder& folder, const Device& device, const WeightsVersion& weights) {
+  if (weights.layout() == ScaleLayout::kPacked) return SamePacked(folder, device, weights);
   Random random(2);
   std::byte want[kSampleBytes], got[kSampleBytes];
   for (const WeightsOperand operand : {WeightsOperand::kCodes, WeightsOperand::kScales}) {

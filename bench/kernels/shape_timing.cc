@@ -36,7 +36,7 @@ absl::Status Round(FloorMeter& meter, Readings& readings) {
   }
   TETRAD_ASSIGN_OR_RETURN(const double after, FloorNow(meter, readings));
   TETRAD_ASSIGN_OR_RETURN(readings.warm_us.emplace_back(), readings.problem->WarmUs());
-  readings.share.Add({before, after}, cold);
+  readings.share.Add({0.5 * (before + after)}, cold);
   readings.cold_us.insert(readings.cold_us.end(), cold.begin(), cold.end());
   return absl::OkStatus();
 }
