@@ -294,8 +294,15 @@ absl::Status CudaDevice::Impl::Bind(Binding& binding, const OperandBlocks& block
     TETRAD_ASSIGN_OR_RETURN(binding.graph, graphs_->Take(binding.on_device->kind()));
   }
   if (binding.scratch.bytes() == 0) {
-    TETRAD_ASSIGN_OR_RETURN(binding.scratch,
-                            own_memory_->Allocate(binding.on_device->scratch_bytes()));
+    auto scratch = own_memory_->Allocate(binding.on_device->scratch_bytes());
+    if (!scratch.ok()) {
+      return absl::Status(scratch.status().code(),
+                          absl::StrCat("plan_device_bytes: a binding of this plan takes ",
+                                       binding.on_device->scratch_bytes(),
+                                       " bytes for prepared activations and lists of tiles: ",
+                                       scratch.status().message()));
+    }
+    binding.scratch = *std::move(scratch);
   }
   TETRAD_ASSIGN_OR_RETURN(const GemmLaunch launch, LaunchOf(binding, fresh));
   const std::lock_guard launching(binding.graph->launching);

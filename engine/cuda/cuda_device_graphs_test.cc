@@ -88,6 +88,65 @@ TEST_F(CudaDeviceGraphsTest, ADeviceLostUnderManyLaunchesEnds) {
   EXPECT_EQ(device().health().code(), Code::kInternal);
 }
 
+TEST_F(CudaDeviceGraphsTest, TensorMapsOfLiveBindingsAreCounted) {
+  DeviceSample sample(device(), {{5, 48, 96}});
+  EXPECT_EQ(device().execution_use().tensor_maps, 0);
+  const BindingId one = Bind(sample);
+  const int64_t of_one = device().execution_use().tensor_maps;
+  EXPECT_GE(of_one, 1);
+  EXPECT_LE(of_one, sm90::kMaxWidths);
+  const BindingId two = Bind(sample);
+  ASSERT_TRUE(device().Rebind(two, sample.blocks()).ok());
+  EXPECT_EQ(device().execution_use().tensor_maps, 2 * of_one);
+  ASSERT_TRUE(device().Unbind(one).ok());
+  EXPECT_EQ(device().execution_use().tensor_maps, of_one);
+  ASSERT_TRUE(device().Unbind(two).ok());
+  EXPECT_EQ(device().execution_use().tensor_maps, 0);
+}
+
+// Whoever rewrites counts while a launch reads them gets rows of its own activations or none,
+// never what an earlier launch of the binding left prepared.
+TEST_F(CudaDeviceGraphsTest, RewrittenCountsDoNotShowEarlierActivations) {
+  constexpr int32_t kRows = 8;
+  DeviceSample sample(device(), {{kRows, 16, 64}, {kRows, 16, 64}},
+                      {.sample = {.form = GroupForm::kStacked}, .m_source = MSource::kCounts});
+  const std::vector<int32_t> all(2, kRows), none(2, 0);
+  const BlockRef& a = sample.blocks().a;
+  const BlockRef& c = sample.blocks().c;
+  std::vector<std::byte> first(static_cast<size_t>(a.bytes)), output(static_cast<size_t>(c.bytes));
+  ASSERT_TRUE(device().Read(a.allocation, a.offset, first).ok());
+  const std::vector<std::byte> zeros(first.size());
+  const BindingId binding = Bind(sample);
+  Completion completion;
+  for (uint64_t round = 1; round <= 200; ++round) {
+    ASSERT_TRUE(device().Write(a.allocation, a.offset, first).ok());
+    sample.SetMValues(all);
+    ASSERT_TRUE(device().Launch(LaneId{0}, binding, round).ok());
+    ASSERT_TRUE(simulated.Wait(&completion));
+    ASSERT_TRUE(device().Write(a.allocation, a.offset, zeros).ok());
+    ASSERT_TRUE(device().Clear(c.allocation, c.offset, c.bytes).ok());
+    sample.SetMValues(none);
+    std::atomic<bool> over = false;
+    std::thread rewriter([&] {
+      while (!over) {
+        sample.SetMValues(all);
+        sample.SetMValues(none);
+      }
+    });
+    const absl::Status launched = device().Launch(LaneId{0}, binding, round);
+    const bool came = launched.ok() && simulated.Wait(&completion);
+    over = true;
+    rewriter.join();
+    ASSERT_TRUE(came) << launched;
+    ASSERT_TRUE(device().Read(c.allocation, c.offset, output).ok());
+    for (size_t i = 1; i < output.size(); i += 2) {
+      ASSERT_TRUE(output[i - 1] == std::byte{0} && (output[i] & std::byte{0x7F}) == std::byte{0})
+          << "round " << round << ": FP16 number " << i / 2 << " is of activations that are gone";
+    }
+  }
+  ASSERT_TRUE(device().Unbind(binding).ok());
+}
+
 TEST_F(CudaDeviceGraphsTest, APlanWhoseReplaysAreWrongIsRefused) {
   DeviceSample sample(device(), {{5, 48, 96}});
   simulated.driver.CorruptReplays(true);

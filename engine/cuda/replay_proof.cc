@@ -99,7 +99,13 @@ absl::Status ReplayProof::Allocate(const Plan& plan, const PlanOnDevice& on_devi
                 {scratch.launch, on_device.scratch_bytes()},
                 {scratch.different, static_cast<int64_t>(sizeof(uint64_t))}};
   for (const auto& [block, bytes] : blocks) {
-    TETRAD_ASSIGN_OR_RETURN(block, memory_.Allocate(bytes));
+    auto made = memory_.Allocate(bytes);
+    if (!made.ok()) {
+      return absl::Status(made.status().code(),
+                          absl::StrCat("plan_device_bytes: operands to prove this plan with: ",
+                                       made.status().message()));
+    }
+    block = *std::move(made);
   }
   return absl::OkStatus();
 }
