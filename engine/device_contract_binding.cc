@@ -309,7 +309,7 @@ TEST_P(DeviceContract, HoldsOnMemoryStayBalancedOverManyRebinds) {
 // Launches and rebinds from two threads: each call wins or is refused, and no
 // launch computes with memory of both sides. Many groups, so that both take long.
 TEST_P(DeviceContract, LaunchesAndRebindsExcludeEachOther) {
-  const std::vector<GroupShape> shapes(4000, {1, 8, 32});
+  const std::vector<GroupShape> shapes(2000, {1, 8, 32});
   DeviceSampleOptions options{.sample = {.kind = DataKind::kContest, .form = GroupForm::kStacked}};
   DeviceSample one(device(), shapes, options);
   options.sample.seed = 2;
