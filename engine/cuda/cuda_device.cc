@@ -306,7 +306,7 @@ absl::Status CudaDevice::Impl::Bind(Binding& binding, const OperandBlocks& block
   }
   TETRAD_ASSIGN_OR_RETURN(const GemmLaunch launch, LaunchOf(binding, fresh));
   const std::lock_guard launching(binding.graph->launching);
-  const absl::Status set = graphs_->SetLaunch(*binding.graph, launch);
+  absl::Status set = graphs_->SetLaunch(*binding.graph, launch);
   if (!set.ok()) {
     if (!binding.bound) return set;
     // Of several nodes the first may be of the new operands already.
@@ -384,7 +384,7 @@ absl::Status CudaDevice::Impl::WithBinding(BindingId id,
     std::lock_guard lock(mutex_);
     TETRAD_ASSIGN_OR_RETURN(binding, bindings_.BeginRebind(id));
   }
-  const absl::Status used = use(*binding);
+  absl::Status used = use(*binding);
   std::lock_guard lock(mutex_);
   bindings_.EndRebind(id);
   return used;
@@ -569,7 +569,7 @@ absl::Status CudaDevice::LaunchOn(CUstream stream, BindingId id) {
 absl::Status CudaDevice::LaunchEagerly(BindingId id) {
   const CUstream stream = impl_->lanes_.back()->stream;
   return impl_->WithBinding(id, [&](const Binding& binding) {
-    const absl::Status launched = impl_->LaunchOn(stream, binding);
+    absl::Status launched = impl_->LaunchOn(stream, binding);
     // Also if only some of its kernels were launched.
     TETRAD_RETURN_IF_ERROR(impl_->context_->Synchronize(stream));
     return launched;
