@@ -66,13 +66,14 @@ std::vector<sm90::PrepareGroup> PrepareGroups(const Signature& signature,
 }
 
 absl::Status LayOutLive(const Signature& signature, int32_t multiprocessors,
-                        HopperSchedule& schedule) {
+                        const sm90::Instance* instance, HopperSchedule& schedule) {
   const sm90::LiveShape shape = {.m_source = signature.m_source,
                                  .capacity_rows = signature.capacity_rows,
                                  .groups = static_cast<int32_t>(signature.groups.size()),
                                  .n = signature.groups[0].n,
                                  .k = signature.groups[0].k};
-  schedule.tiles.instance = &sm90::ChooseLiveInstance(shape, multiprocessors);
+  schedule.tiles.instance =
+      instance != nullptr ? instance : &sm90::ChooseLiveInstance(shape, multiprocessors);
   schedule.live_ctas = multiprocessors;
   schedule.covers = sm90::CoverTable(*schedule.tiles.instance, shape.k);
   const int64_t most = sm90::MostTilesPerCta(*schedule.tiles.instance, shape, multiprocessors);
@@ -86,7 +87,7 @@ absl::Status LayOutLive(const Signature& signature, int32_t multiprocessors,
 }
 
 void LayOutHost(const Signature& signature, const OperandLayout& layout, int32_t multiprocessors,
-                HopperSchedule& schedule) {
+                const sm90::Instance* instance, HopperSchedule& schedule) {
   const int64_t row_bytes = int64_t{schedule.pitch} * 2;
   std::vector<sm90::TileGroup> groups;
   uint32_t block = 0;
@@ -103,7 +104,9 @@ void LayOutHost(const Signature& signature, const OperandLayout& layout, int32_t
                       .c_stride = at.c_stride});
     block += static_cast<uint32_t>(sm90::PackedBlocks(n, k));
   }
-  schedule.tiles = sm90::ChooseTiles(signature.types, groups, multiprocessors);
+  schedule.tiles = instance != nullptr
+                       ? sm90::CutTiles(*instance, signature.types, groups, multiprocessors)
+                       : sm90::ChooseTiles(signature.types, groups, multiprocessors);
   schedule.tiles_per_cta = schedule.tiles.tiles_per_cta;
   if (schedule.prepared) schedule.prepare = PrepareGroups(signature, layout);
 }
@@ -127,15 +130,16 @@ double HopperSchedule::balance() const {
 }
 
 absl::StatusOr<HopperSchedule> LayOutHopper(const Signature& signature, const OperandLayout& layout,
-                                            int32_t multiprocessors) {
+                                            int32_t multiprocessors,
+                                            const sm90::Instance* instance) {
   HopperSchedule schedule;
   schedule.pitch = Pitch(signature);
   schedule.prepared = !IsOneMatrix(signature, layout, schedule.pitch);
   schedule.rows = schedule.prepared ? layout.rows : layout.a_bytes / (int64_t{schedule.pitch} * 2);
   if (signature.device_m()) {
-    TETRAD_RETURN_IF_ERROR(LayOutLive(signature, multiprocessors, schedule));
+    TETRAD_RETURN_IF_ERROR(LayOutLive(signature, multiprocessors, instance, schedule));
   } else {
-    LayOutHost(signature, layout, multiprocessors, schedule);
+    LayOutHost(signature, layout, multiprocessors, instance, schedule);
   }
   return schedule;
 }

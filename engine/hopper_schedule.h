@@ -50,8 +50,10 @@ struct HopperSchedule {
 
 // The signature has as few tiles as BuildPlan() allows, so that rows are counted in 32 bits.
 // INVALID_ARGUMENT where a capacity may need more tiles than a CTA can list.
+// `instance`: to be used whatever suits best; null: the best.
 absl::StatusOr<HopperSchedule> LayOutHopper(const Signature& signature, const OperandLayout& layout,
-                                            int32_t multiprocessors);
+                                            int32_t multiprocessors,
+                                            const sm90::Instance* instance = nullptr);
 
 // Why it is as it is, for `explanation` of the plan.
 std::string Explain(const HopperSchedule& schedule, const Signature& signature,
