@@ -107,9 +107,6 @@ TEST_F(CudaDeviceGraphsTest, TensorMapsOfLiveBindingsAreCounted) {
 // Whoever rewrites counts while a launch reads them gets rows of its own activations or none,
 // never what an earlier launch of the binding left prepared.
 TEST_F(CudaDeviceGraphsTest, RewrittenCountsDoNotShowEarlierActivations) {
-#ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "the memory of the simulated device is raced for on purpose";
-#endif
   constexpr int32_t kRows = 8;
   DeviceSample sample(device(), {{kRows, 16, 64}, {kRows, 16, 64}},
                       {.sample = {.form = GroupForm::kStacked}, .m_source = MSource::kCounts});

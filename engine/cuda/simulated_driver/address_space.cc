@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/cuda/simulated_driver/address_space.h"
 
+#include <atomic>
 #include <bit>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +18,26 @@
 #include "engine/support/status_macros.h"
 
 namespace tetrad::cuda::simulated {
+
+void StoreRaced(std::byte* to, const std::byte* from, size_t bytes) {
+  constexpr size_t kSmall = 4096;
+  if (bytes > kSmall || bytes % sizeof(int32_t) != 0 ||
+      reinterpret_cast<uintptr_t>(to) % alignof(int32_t) != 0) {
+    std::memcpy(to, from, bytes);
+    return;
+  }
+  for (size_t i = 0; i < bytes; i += sizeof(int32_t)) {
+    int32_t word;
+    std::memcpy(&word, from + i, sizeof(word));
+    std::atomic_ref(*reinterpret_cast<int32_t*>(to + i)).store(word, std::memory_order_relaxed);
+  }
+}
+
+void LoadRaced(int32_t* to, const int32_t* from, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    to[i] = std::atomic_ref(const_cast<int32_t&>(from[i])).load(std::memory_order_relaxed);
+  }
+}
 namespace {
 
 constexpr char kMemoryName[] = "tetrad-simulated-device-memory";

@@ -23,6 +23,11 @@
 
 namespace tetrad::cuda::simulated {
 
+// Device memory may be raced for: a word that two of its users have at a time is one value or
+// the other, which plain C++ accesses do not promise. Small copies (counts, flags) by words.
+void StoreRaced(std::byte* to, const std::byte* from, size_t bytes);
+void LoadRaced(int32_t* to, const int32_t* from, int64_t count);
+
 // Until nobody holds it: its handles, its mappings.
 class Physical {
  public:

@@ -127,7 +127,7 @@ void Snapshot(const sm90::SnapshotArguments& arguments, View& view) {
   int32_t* const to = view.Write(arguments.to, arguments.count);
   if (!view.ok()) return;
   state->begun_ns = GlobalTimer();
-  std::copy_n(from, arguments.count, to);
+  LoadRaced(to, from, arguments.count);
 }
 
 uint16_t Moderate(ProofFill fill, uint64_t bits) {

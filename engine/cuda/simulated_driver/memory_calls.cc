@@ -285,7 +285,7 @@ CUresult Machine::EnqueueCopy(CUdeviceptr device, const void* host, size_t bytes
                 copied = std::move(copied)](std::string* why) {
       std::byte* const to = memory_.At(device, bytes, /*write=*/true, why);
       if (to == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
-      std::memcpy(to, page_locked ? memory : copied.data(), bytes);
+      StoreRaced(to, page_locked ? memory : copied.data(), bytes);
       if (page_locked && Sum(to, bytes) != sum) {
         *why = "a page-locked source changed before its copy was done";
       }
