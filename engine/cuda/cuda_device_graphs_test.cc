@@ -24,7 +24,8 @@ DeviceSampleOptions Seeded(uint64_t seed, ActivationType type = ActivationType::
 
 class CudaDeviceGraphsTest : public ::testing::Test {
  protected:
-  explicit CudaDeviceGraphsTest(CudaDevice::Options options = SimulatedDevice::SmallOptions())
+  explicit CudaDeviceGraphsTest(
+      const CudaDevice::Options& options = SimulatedDevice::SmallOptions())
       : simulated(options) {
     EXPECT_TRUE(simulated.Create().ok());
   }

@@ -44,8 +44,9 @@ class SimulatedDevice {
 
   absl::Status Create() {
     auto made = CudaDevice::Create(driver.driver(), options_, [wakes = wakes] { wakes->Wake(); });
-    if (made.ok()) device = *std::move(made);
-    return made.status();
+    if (!made.ok()) return made.status();
+    device = *std::move(made);
+    return absl::OkStatus();
   }
   // Of a lost device not all can be given back: the process ends.
   void Destroy() {
