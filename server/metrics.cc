@@ -73,12 +73,15 @@ struct Level {
 
 std::string_view MethodName(Method method) {
   static constexpr std::array<std::string_view, kMethods> kNames = {
-      "tetrad.v1.Weights/Upload",     "tetrad.v1.Weights/Load",  "tetrad.v1.Weights/Seal",
-      "tetrad.v1.Weights/List",       "tetrad.v1.Weights/Drop",  "tetrad.v1.Gemm/Prepare",
-      "tetrad.v1.Gemm/Execute",       "tetrad.v1.Gemm/Release",  "tetrad.v1.Status/GetStatus",
-      "tetrad.v1.Gemm/ExecuteStream", "tetrad.v1.Memory/Attach", "tetrad.v1.Memory/Detach",
-      "tetrad.v1.Memory/Allocate",    "tetrad.v1.Memory/Write",  "tetrad.v1.Memory/Read",
-      "tetrad.v1.Memory/Free",        "tetrad.v1.Memory/List"};
+      "tetrad.v1.Weights/Upload",     "tetrad.v1.Weights/Load",    "tetrad.v1.Weights/Seal",
+      "tetrad.v1.Weights/List",       "tetrad.v1.Weights/Drop",    "tetrad.v1.Gemm/Prepare",
+      "tetrad.v1.Gemm/Execute",       "tetrad.v1.Gemm/Release",    "tetrad.v1.Status/GetStatus",
+      "tetrad.v1.Gemm/ExecuteStream", "tetrad.v1.Memory/Attach",   "tetrad.v1.Memory/Detach",
+      "tetrad.v1.Memory/Allocate",    "tetrad.v1.Memory/Write",    "tetrad.v1.Memory/Read",
+      "tetrad.v1.Memory/Free",        "tetrad.v1.Memory/List",     "tetrad.v1.Gemm/Submit",
+      "tetrad.v1.Gemm/Wait",          "tetrad.v1.Gemm/Watch",      "tetrad.v1.Gemm/Cancel",
+      "tetrad.v1.Weights/GetUpload",  "tetrad.v1.Memory/GetWrite", "tetrad.v1.Admin/Drain",
+      "tetrad.v1.Admin/SetLogLevel",  "tetrad.v1.Admin/EndLease"};
   return kNames[static_cast<size_t>(method)];
 }
 

@@ -44,8 +44,17 @@ enum class Method : uint8_t {
   kRead,
   kFree,
   kListBlocks,
+  kSubmit,
+  kWait,
+  kWatch,
+  kCancel,
+  kGetUpload,
+  kGetWrite,
+  kDrain,
+  kSetLogLevel,
+  kEndLease,
 };
-inline constexpr size_t kMethods = 17;
+inline constexpr size_t kMethods = static_cast<size_t>(Method::kEndLease) + 1;
 
 // "tetrad.v1.Gemm/Execute"
 std::string_view MethodName(Method method);
