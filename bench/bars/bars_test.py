@@ -58,6 +58,12 @@ class BarsTest(unittest.TestCase):
         self.check_line(lines[0], defined("main.rpc")[0])
         self.assertGreater(lines[0]["value"], 0, said)
 
+    def test_a_stream_is_driven_beside_single_calls(self):
+        _, lines, said = run("--device", "cpu", "--only", "service.rpc")
+        self.assertEqual(len(lines), 1, said)
+        self.check_line(lines[0], defined("service.rpc")[0])
+        self.assertGreater(lines[0]["value"], 0, said)
+
     def test_figures_without_code_or_device_fail_and_none_is_left_out(self):
         for prefix in ("sm90.S1", "main.replay", "main.portable"):
             status, lines, said = run("--device", "cpu", "--only", prefix)

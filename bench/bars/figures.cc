@@ -37,6 +37,7 @@ constexpr Entry kFigures[] = {
     {"sm90.random.ok", Sm90RandomOk},
     {"main.captures_per_1000", CapturesPer1000},
     {"main.rpc.unary_ratio", RpcUnaryRatio},
+    {"service.rpc.stream_ratio", RpcStreamRatio},
 #ifdef TETRAD_BARS_CUDA
     {"main.replay.different", ReplayDifferent},
     {"main.replay.memory_growth", ReplayMemoryGrowth},

@@ -3,38 +3,35 @@
 #include "bench/bars/rpc_figures.h"
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <memory>
+#include <numeric>
+#include <optional>
+#include <semaphore>
+#include <thread>
+#include <utility>
 
 #include <grpcpp/grpcpp.h>
 
 #include "absl/strings/str_cat.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 
+#include "bench/bars/block_request.h"
 #include "bench/bars/child_daemon.h"
 #include "bench/bars/paired_ratio.h"
-#include "clients/cpp/attachment.h"
 #include "clients/cpp/channel.h"
-#include "clients/cpp/client.h"
 #include "clients/cpp/endpoint.h"
+#include "clients/cpp/execute_stream.h"
 #include "engine/steady_clock.h"
 #include "engine/support/status_macros.h"
-#include "kernels/float16.h"
 
 namespace tetrad::bars {
 namespace {
 
-constexpr int32_t kN = 128, kK = 128;  // G = 1, M = 1
 constexpr int kBlocks = 20, kCalls = 250;
-
-// Where the operands lie in the one block of the client.
-constexpr int64_t kScalesOffset = 128, kOutputOffset = 256;
-constexpr int64_t kCodeBytes = kK / 2, kScaleBytes = kK / 16, kOutputBytes = kN * 2;
-constexpr int64_t kBlockBytes = kOutputOffset + kOutputBytes;
-// Every code and scale is 1, so every output is K.
-constexpr uint8_t kOneOne = 0x22, kScaleOne = 0x38;
+constexpr int kStreamCalls = 4000;  // of a block, so that filling and emptying the stream is little
 
 double MicrosecondsSince(Instant begin) { return 1e-3 * static_cast<double>(SteadyNow() - begin); }
 
@@ -59,96 +56,79 @@ class Echo {
   grpc::health::v1::Health::Stub stub_;
 };
 
-// One prepared request with its operands in a block.
-class BlockRequest {
- public:
-  static absl::StatusOr<std::unique_ptr<BlockRequest>> Prepare(const std::string& endpoint);
+absl::StatusOr<std::unique_ptr<ChildDaemon>> StartDaemon(const Setting& setting) {
+  const std::string device = setting.device == DeviceKind::kCpu ? "cpu" : "cuda:" + setting.uuid;
+  return ChildDaemon::Start(setting.programs + "/tetradd", {"--device", device});
+}
 
-  struct Times {
-    double call_us = 0;
-    double device_us = 0;
-  };
-  absl::StatusOr<Times> Call() {
-    const Instant begin = SteadyNow();
-    TETRAD_ASSIGN_OR_RETURN(const v1::ExecuteResponse response, client_->Execute(request_));
-    return Times{.call_us = MicrosecondsSince(begin), .device_us = response.timings().device_us()};
+// Numbers from one thread to another, as many as outputs: those that are free.
+class FreeOutputs {
+ public:
+  FreeOutputs() { std::iota(numbers_.begin(), numbers_.end(), size_t{0}); }
+  // Waits for one; nothing after Close().
+  std::optional<size_t> Take() {
+    there_.acquire();
+    if (closed_.load()) return std::nullopt;
+    return numbers_[taken_++ % kSize];
   }
-  absl::Status CheckOutput() {
-    std::array<uint8_t, kOutputBytes> output;
-    TETRAD_RETURN_IF_ERROR(client_->Read(block_, kOutputOffset, output));
-    for (size_t at = 0; at < output.size(); at += 2) {
-      uint16_t bits;
-      std::memcpy(&bits, &output[at], sizeof(bits));
-      if (bits != EncodeFp16(kK)) {
-        return absl::DataLossError(absl::StrCat("column ", at / 2, " has bits ", bits));
-      }
-    }
-    return absl::OkStatus();
+  void Return(size_t number) {
+    numbers_[returned_++ % kSize] = number;
+    there_.release();
+  }
+  // None will be returned any more, by the thread that did.
+  void Close() {
+    closed_.store(true);
+    there_.release();
   }
 
  private:
-  absl::Status Place();
-  v1::BlockRange Range(int64_t offset, int64_t bytes) const {
-    v1::BlockRange range;
-    range.set_block(block_);
-    range.set_offset(offset);
-    range.set_bytes(bytes);
-    return range;
-  }
-
-  std::unique_ptr<Client> client_;
-  std::unique_ptr<Attachment> attachment_;
-  std::string block_;
-  v1::ExecuteRequest request_;
+  static constexpr size_t kSize = BlockRequest::kOutputs;
+  std::array<size_t, kSize> numbers_;
+  size_t taken_ = 0, returned_ = 0;  // each of one thread
+  std::atomic<bool> closed_{false};
+  std::counting_semaphore<kSize + 1> there_{kSize};
 };
 
-absl::StatusOr<std::unique_ptr<BlockRequest>> BlockRequest::Prepare(const std::string& endpoint) {
-  auto made = std::make_unique<BlockRequest>();
-  TETRAD_ASSIGN_OR_RETURN(made->client_, Client::Connect(endpoint));
-  TETRAD_RETURN_IF_ERROR(made->Place());
-  return made;
+// Requests a second of a stream with BlockRequest::kOutputs under way: one thread
+// submits and another takes answers, as clients do that want throughput.
+absl::StatusOr<double> StreamRate(BlockRequest& request) {
+  const std::unique_ptr<ExecuteStream> stream = request.client().OpenExecuteStream();
+  FreeOutputs outputs;
+  absl::Status failure;  // of the reader
+  const Instant begin = SteadyNow();
+  {
+    const std::jthread reader([&] {
+      for (int i = 0; i < kStreamCalls; ++i) {
+        const std::optional<v1::ExecuteStreamResponse> answer = stream->Next();
+        if (!answer.has_value()) return outputs.Close();  // Finish() says why
+        if (answer->code() != 0 && failure.ok()) failure = absl::InternalError(answer->message());
+        outputs.Return(answer->id());
+      }
+    });
+    for (int i = 0; i < kStreamCalls; ++i) {
+      const std::optional<size_t> output = outputs.Take();
+      if (!output.has_value() || !stream->Submit(*output, request.message(*output))) break;
+    }
+    stream->Close();
+  }
+  const double seconds = 1e-6 * MicrosecondsSince(begin);
+  TETRAD_RETURN_IF_ERROR(failure);
+  TETRAD_RETURN_IF_ERROR(stream->Finish());
+  return kStreamCalls / seconds;
 }
 
-absl::Status BlockRequest::Place() {
-  v1::UploadHeader header;
-  header.set_name("bars");
-  header.set_scale_layout(v1::SCALE_LAYOUT_LINEAR);
-  header.set_seal(true);
-  header.add_groups()->set_n(kN);
-  header.mutable_groups(0)->set_k(kK);
-  const std::vector<uint8_t> codes(kN * kK / 2, kOneOne), scales(kN * kK / 16, kScaleOne);
-  TETRAD_RETURN_IF_ERROR(client_->Upload(header, codes, scales).status());
-  TETRAD_ASSIGN_OR_RETURN(attachment_, client_->Attach());
-  TETRAD_ASSIGN_OR_RETURN(const v1::BlockInfo block,
-                          client_->Allocate(attachment_->lease(), kBlockBytes));
-  block_ = block.block();
-  TETRAD_RETURN_IF_ERROR(client_->Write(block_, 0, std::vector<uint8_t>(kCodeBytes, kOneOne)));
-  TETRAD_RETURN_IF_ERROR(
-      client_->Write(block_, kScalesOffset, std::vector<uint8_t>(kScaleBytes, kScaleOne)));
-
-  v1::PrepareRequest prepare;
-  prepare.set_lease(attachment_->lease());
-  v1::Signature& signature = *prepare.mutable_signature();
-  signature.set_weights("bars");
-  signature.set_activation_type(v1::ACTIVATION_TYPE_NVFP4);
-  signature.set_activation_scale_layout(v1::SCALE_LAYOUT_LINEAR);
-  signature.set_output_type(v1::OUTPUT_TYPE_FP16);
-  signature.mutable_exact()->add_m(1);
-  TETRAD_ASSIGN_OR_RETURN(const v1::PrepareResponse plan, client_->Prepare(prepare));
-  request_.set_plan(plan.plan());
-  v1::BlockOperands& operands = *request_.mutable_block_operands();
-  *operands.mutable_activations() = Range(0, kCodeBytes);
-  *operands.mutable_activation_scales() = Range(kScalesOffset, kScaleBytes);
-  *operands.mutable_output() = Range(kOutputOffset, kOutputBytes);
-  return absl::OkStatus();
+absl::StatusOr<double> UnaryRate(BlockRequest& request) {
+  const Instant begin = SteadyNow();
+  for (int i = 0; i < kCalls; ++i) {
+    TETRAD_RETURN_IF_ERROR(request.client().Execute(request.message(0)).status());
+  }
+  return kCalls / (1e-6 * MicrosecondsSince(begin));
 }
 
 }  // namespace
 
 absl::StatusOr<Measured> RpcUnaryRatio(const Setting& setting) {
-  const std::string device = setting.device == DeviceKind::kCpu ? "cpu" : "cuda:" + setting.uuid;
-  TETRAD_ASSIGN_OR_RETURN(const auto daemon,
-                          ChildDaemon::Start(setting.programs + "/tetradd", {"--device", device}));
+  TETRAD_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(setting));
   TETRAD_ASSIGN_OR_RETURN(const Endpoint endpoint, ParseEndpoint(daemon->endpoint()));
   Echo echo(endpoint);
   TETRAD_ASSIGN_OR_RETURN(const auto request, BlockRequest::Prepare(daemon->endpoint()));
@@ -157,9 +137,11 @@ absl::StatusOr<Measured> RpcUnaryRatio(const Setting& setting) {
   for (int block = -2; block < kBlocks; ++block) {  // the first two warm up
     std::vector<double> ours, device_us, theirs;
     for (int i = 0; i < kCalls; ++i) {
-      TETRAD_ASSIGN_OR_RETURN(const BlockRequest::Times times, request->Call());
-      ours.push_back(times.call_us);
-      device_us.push_back(times.device_us);
+      const Instant begin = SteadyNow();
+      TETRAD_ASSIGN_OR_RETURN(const v1::ExecuteResponse response,
+                              request->client().Execute(request->message(0)));
+      ours.push_back(MicrosecondsSince(begin));
+      device_us.push_back(response.timings().device_us());
     }
     const double on_device = Median(std::move(device_us));
     for (int i = 0; i < kCalls; ++i) {
@@ -168,11 +150,27 @@ absl::StatusOr<Measured> RpcUnaryRatio(const Setting& setting) {
     }
     if (block >= 0) ratio.Add(ours, theirs);
   }
-  TETRAD_RETURN_IF_ERROR(request->CheckOutput());
+  TETRAD_RETURN_IF_ERROR(request->CheckOutputs(1));
   Measured measured = ratio.Finish();
   measured.remark = absl::StrCat("p50 ", ratio.ours(), " us over ", ratio.theirs(),
                                  " us of empty RPC and device");
   std::fprintf(stderr, "tetrad-bars: main.rpc.unary_ratio: %s\n", measured.remark.c_str());
+  return measured;
+}
+
+absl::StatusOr<Measured> RpcStreamRatio(const Setting& setting) {
+  TETRAD_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(setting));
+  TETRAD_ASSIGN_OR_RETURN(const auto request, BlockRequest::Prepare(daemon->endpoint()));
+  PairedRatio ratio;
+  for (int block = -2; block < kBlocks; ++block) {  // the first two warm up
+    TETRAD_ASSIGN_OR_RETURN(const double stream, StreamRate(*request));
+    TETRAD_ASSIGN_OR_RETURN(const double unary, UnaryRate(*request));
+    if (block >= 0) ratio.Add({stream}, {unary});
+  }
+  TETRAD_RETURN_IF_ERROR(request->CheckOutputs(BlockRequest::kOutputs));
+  Measured measured = ratio.Finish();
+  measured.remark = absl::StrCat(ratio.ours(), " requests a second over ", ratio.theirs());
+  std::fprintf(stderr, "tetrad-bars: service.rpc.stream_ratio: %s\n", measured.remark.c_str());
   return measured;
 }
 
