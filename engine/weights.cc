@@ -169,20 +169,19 @@ BlockRef WeightsVersion::scales() const { return {memory_.id, scales_offset_, sc
 struct WeightsRegistry::Pending {
   explicit Pending(std::shared_ptr<WeightsVersion> v)
       : version(std::move(v)),
+        codes{version->codes().allocation, 0, TotalCodeBytes(version->spec())},
+        scales{codes.allocation, ScalesOffset(version->spec()), TotalScaleBytes(version->spec())},
         scale_planes(ScalePlaneOffsets(version->spec().groups, version->spec().scale_layout)) {}
   const std::shared_ptr<WeightsVersion> version;
+  const BlockRef codes, scales;  // where they are written
   const std::vector<int64_t> scale_planes;
   std::mutex mutex;
   WrittenRanges written[2];  // per operand; guarded by mutex
   bool packed = false;       // what was written; guarded by mutex
   bool closed = false;       // sealed, abandoned or lost; guarded by mutex
 
-  // Where the operand is written.
   BlockRef Place(WeightsOperand operand) const {
-    const WeightsSpec& spec = version->spec();
-    const AllocationId memory = version->codes().allocation;
-    if (operand == WeightsOperand::kCodes) return {memory, 0, TotalCodeBytes(spec)};
-    return {memory, ScalesOffset(spec), TotalScaleBytes(spec)};
+    return operand == WeightsOperand::kScales ? scales : codes;
   }
   // Needs mutex.
   absl::Status CheckOpen() const {
@@ -392,7 +391,7 @@ absl::Status WeightsRegistry::Pack(Pending& pending) {
       device_.PackWeights({.groups = batches.groups(),
                            .scale_layout = batches.scale_layout(),
                            .memory = {weights.codes().allocation, 0, weights.bytes()},
-                           .scales = pending.Place(WeightsOperand::kScales).offset,
+                           .scales = pending.scales.offset,
                            .scratch = *scratch});
   if (!packed.ok()) {
     return absl::Status(packed.code(), absl::StrCat("weights ", weights.reference(),
