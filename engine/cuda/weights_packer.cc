@@ -36,7 +36,7 @@ absl::Status WeightsPacker::Pack(const PackingBatches& batches, CUdeviceptr memo
                                  CUdeviceptr scratch, int64_t scratch_bytes) {
   TETRAD_RETURN_IF_ERROR(context_.Enter());
   // Whatever ends it: what was enqueued before still uses the memory.
-  const absl::Status enqueued =
+  absl::Status enqueued =
       CatchNoMemory([&] { return Enqueue(batches, memory, scales, scratch, scratch_bytes); });
   TETRAD_RETURN_IF_ERROR(context_.Synchronize(stream_));
   return enqueued;
