@@ -148,9 +148,9 @@ class Device {
   virtual absl::Status Fill(AllocationId id, int64_t offset, int64_t bytes, FillSource source) = 0;
   virtual absl::Status Read(AllocationId id, int64_t offset, std::span<std::byte> data) const = 0;
   virtual absl::Status Clear(AllocationId id, int64_t offset, int64_t bytes) = 0;
-  // Synchronous. What cannot be is refused (INVALID_ARGUMENT, ABORTED, FAILED_PRECONDITION) and
-  // touches nothing; so does FAILED_PRECONDITION of a device that does not pack weights. After
-  // any other error what `memory` holds is unspecified: weights that are lost.
+  // Synchronous. FAILED_PRECONDITION of a device that does not pack weights. Blocks that cannot
+  // be packed are refused by name and stay as they were; after an error of the device itself
+  // what `memory` holds is unspecified: the weights are lost.
   virtual absl::Status PackWeights(const WeightsToPack& weights) = 0;
 
   // Does ahead of time what the first Bind() of a plan does once: its tables, the
