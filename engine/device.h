@@ -71,13 +71,18 @@ struct OperandBlocks {
   bool operator==(const OperandBlocks&) const = default;
 };
 
-// Sealed weights on their way into the form that the kernels of a device read
-// (DeviceLimits::packs_weights). Codes and scales are the groups concatenated, as they were
-// written; `packed` gets PackedWeightBytes(groups), group after group.
+// Weights that are brought into the form that the kernels of a device read
+// (DeviceLimits::packs_weights), in the memory they were written to. Codes, from the start of
+// `memory` on, and scales, from byte `scales` of it on (behind the codes, a multiple of 16), are
+// the groups concatenated. From the start of `memory` on it gets PackedWeightBytes(groups), group
+// after group, so it has room for either. `scratch` lies elsewhere, with least_scratch_bytes() of
+// PackingBatches or more; what it holds afterwards is unspecified.
 struct WeightsToPack {
   std::span<const GroupDims> groups;
   ScaleLayout scale_layout = ScaleLayout::kLinear;
-  BlockRef codes, scales, packed;
+  BlockRef memory;
+  int64_t scales = 0;
+  BlockRef scratch;
 };
 
 struct Completion {
@@ -143,7 +148,9 @@ class Device {
   virtual absl::Status Fill(AllocationId id, int64_t offset, int64_t bytes, FillSource source) = 0;
   virtual absl::Status Read(AllocationId id, int64_t offset, std::span<std::byte> data) const = 0;
   virtual absl::Status Clear(AllocationId id, int64_t offset, int64_t bytes) = 0;
-  // Synchronous. FAILED_PRECONDITION of a device that does not pack weights.
+  // Synchronous. FAILED_PRECONDITION of a device that does not pack weights. Blocks that cannot
+  // be packed are refused by name and stay as they were; after an error of the device itself
+  // what `memory` holds is unspecified: the weights are lost.
   virtual absl::Status PackWeights(const WeightsToPack& weights) = 0;
 
   // Does ahead of time what the first Bind() of a plan does once: its tables, the

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/packing_batches.h"
 #include "engine/support/status_macros.h"
 #include "kernels/compare.h"
 
@@ -110,26 +111,22 @@ void DeviceSample::PutWeights(const BlockRef& codes, const BlockRef& scales) {
 
 void DeviceSample::PlacePackedWeights() {
   std::vector<GroupDims> dims;
-  int64_t codes = 0, scales = 0;
-  const ScaleLayout layout = options_.sample.types.b_scale_layout;
-  for (const GroupProblem& group : operands_.groups()) {
-    dims.push_back({group.n, group.k});
-    codes += CodeBytes(group.n, group.k);
-    scales += ScalePlaneBytes(layout, group.n, group.k);
-  }
-  const BlockRef plain = Place(codes), plain_scales = Place(scales);
-  PutWeights(plain, plain_scales);
+  for (const GroupProblem& group : operands_.groups()) dims.push_back({group.n, group.k});
+  const PackingBatches batches(dims, options_.sample.types.b_scale_layout);
+  const AllocationId memory = blocks_.b.allocation;
+  // Packed they take what both take, or more.
+  const int64_t codes = batches.code_bytes();
+  PutWeights({memory, 0, codes}, {memory, codes, batches.scale_bytes()});
+  const BlockRef scratch = Place(batches.least_scratch_bytes());
   TETRAD_CHECK(device_
                    .PackWeights({.groups = dims,
-                                 .scale_layout = layout,
-                                 .codes = plain,
-                                 .scales = plain_scales,
-                                 .packed = blocks_.b})
+                                 .scale_layout = batches.scale_layout(),
+                                 .memory = blocks_.b,
+                                 .scales = codes,
+                                 .scratch = scratch})
                    .ok());
-  for (const BlockRef& block : {plain, plain_scales}) {
-    TETRAD_CHECK(device_.Free(block.allocation).ok());
-    std::erase_if(allocations_, [&](const Allocation& a) { return a.id == block.allocation; });
-  }
+  TETRAD_CHECK(device_.Free(scratch.allocation).ok());
+  std::erase_if(allocations_, [&](const Allocation& a) { return a.id == scratch.allocation; });
 }
 
 BlockRef DeviceSample::Place(int64_t bytes) {

@@ -11,6 +11,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
+#include "engine/packing_batches.h"
 #include "engine/scale_check.h"
 #include "engine/support/no_memory.h"
 #include "engine/support/status_macros.h"
@@ -95,8 +96,9 @@ const char* FieldOf(WeightsOperand operand) {
   return operand == WeightsOperand::kScales ? "scales" : "codes";
 }
 
-BlockRef BlockOf(const WeightsVersion& weights, WeightsOperand operand) {
-  return operand == WeightsOperand::kScales ? weights.scales() : weights.codes();
+// Where scales begin in an allocation that starts with the codes.
+int64_t ScalesOffset(const WeightsSpec& spec) {
+  return RoundUp(TotalCodeBytes(spec), kOperandSpacing);
 }
 
 // Plans made for the name must fit what replaces it.
@@ -152,7 +154,7 @@ WeightsVersion::WeightsVersion(Pool& pool, WeightsSpec spec, int64_t version, Sc
       code_bytes_(layout == ScaleLayout::kPacked ? PackedWeightBytes(spec_.groups)
                                                  : TotalCodeBytes(spec_)),
       scale_bytes_(layout == ScaleLayout::kPacked ? 0 : TotalScaleBytes(spec_)),
-      scales_offset_(RoundUp(code_bytes_, kOperandSpacing)) {}
+      scales_offset_(layout == ScaleLayout::kPacked ? 0 : ScalesOffset(spec_)) {}
 
 WeightsVersion::~WeightsVersion() {
   // Every binding over this memory held the version, so nothing uses it now.
@@ -167,13 +169,20 @@ BlockRef WeightsVersion::scales() const { return {memory_.id, scales_offset_, sc
 struct WeightsRegistry::Pending {
   explicit Pending(std::shared_ptr<WeightsVersion> v)
       : version(std::move(v)),
+        codes{version->codes().allocation, 0, TotalCodeBytes(version->spec())},
+        scales{codes.allocation, ScalesOffset(version->spec()), TotalScaleBytes(version->spec())},
         scale_planes(ScalePlaneOffsets(version->spec().groups, version->spec().scale_layout)) {}
   const std::shared_ptr<WeightsVersion> version;
+  const BlockRef codes, scales;  // where they are written
   const std::vector<int64_t> scale_planes;
   std::mutex mutex;
   WrittenRanges written[2];  // per operand; guarded by mutex
-  bool closed = false;       // sealed or abandoned; guarded by mutex
+  bool packed = false;       // what was written; guarded by mutex
+  bool closed = false;       // sealed, abandoned or lost; guarded by mutex
 
+  BlockRef Place(WeightsOperand operand) const {
+    return operand == WeightsOperand::kScales ? scales : codes;
+  }
   // Needs mutex.
   absl::Status CheckOpen() const {
     if (!closed) return absl::OkStatus();
@@ -219,16 +228,23 @@ absl::StatusOr<int64_t> WeightsRegistry::DoBegin(WeightsSpec spec) {
     std::lock_guard lock(mutex_);
     --versions_held_;
   };
-  const int64_t bytes = RoundUp(TotalCodeBytes(spec), kOperandSpacing) + TotalScaleBytes(spec);
+  ScaleLayout layout = spec.scale_layout;
+  int64_t bytes = ScalesOffset(spec) + TotalScaleBytes(spec);
+  if (device_.limits().packs_weights) {
+    layout = ScaleLayout::kPacked;
+    bytes = std::max(bytes, PackedWeightBytes(spec.groups));
+  }
   const std::string name = spec.name;
   int64_t version;
   {
     std::lock_guard lock(mutex_);
     version = ++last_version_;
   }
-  const ScaleLayout layout = spec.scale_layout;
-  TETRAD_ASSIGN_OR_RETURN(const std::shared_ptr<WeightsVersion> weights,
-                          Make(std::move(spec), version, layout, bytes));
+  TETRAD_ASSIGN_OR_RETURN(const Allocation memory, pool_.AllocateWhole(bytes));
+  absl::Cleanup free = [&] { pool_.FreeWhole(memory.id); };
+  auto made = std::make_unique<WeightsVersion>(pool_, std::move(spec), version, layout, memory);
+  std::move(free).Cancel();
+  const std::shared_ptr<WeightsVersion> weights = reclaimer_.Own(std::move(made));
   // Made here, so that under the lock nothing can fail half done.
   std::map<int64_t, std::shared_ptr<Pending>> pending;
   pending.emplace(version, std::make_shared<Pending>(weights));
@@ -239,31 +255,6 @@ absl::StatusOr<int64_t> WeightsRegistry::DoBegin(WeightsSpec spec) {
   names_.find(name)->second.pending.merge(pending);
   std::move(give_back).Cancel();
   return version;
-}
-
-absl::StatusOr<std::shared_ptr<WeightsVersion>> WeightsRegistry::Make(WeightsSpec spec,
-                                                                      int64_t version,
-                                                                      ScaleLayout layout,
-                                                                      int64_t bytes) {
-  TETRAD_ASSIGN_OR_RETURN(const Allocation memory, pool_.AllocateWhole(bytes));
-  absl::Cleanup free = [&] { pool_.FreeWhole(memory.id); };
-  auto weights = std::make_unique<WeightsVersion>(pool_, std::move(spec), version, layout, memory);
-  std::move(free).Cancel();
-  return reclaimer_.Own(std::move(weights));
-}
-
-absl::StatusOr<std::shared_ptr<WeightsVersion>> WeightsRegistry::Pack(
-    const WeightsVersion& written) {
-  const WeightsSpec& spec = written.spec();
-  TETRAD_ASSIGN_OR_RETURN(
-      std::shared_ptr<WeightsVersion> packed,
-      Make(spec, written.version(), ScaleLayout::kPacked, PackedWeightBytes(spec.groups)));
-  TETRAD_RETURN_IF_ERROR(device_.PackWeights({.groups = spec.groups,
-                                              .scale_layout = spec.scale_layout,
-                                              .codes = written.codes(),
-                                              .scales = written.scales(),
-                                              .packed = packed->codes()}));
-  return packed;
 }
 
 absl::StatusOr<std::shared_ptr<WeightsRegistry::Pending>> WeightsRegistry::FindPending(
@@ -300,7 +291,7 @@ absl::Status WeightsRegistry::Fill(std::string_view name, int64_t version, Weigh
 absl::Status WeightsRegistry::DoFill(std::string_view name, int64_t version, WeightsOperand operand,
                                      int64_t offset, int64_t bytes, FillSource source) {
   TETRAD_ASSIGN_OR_RETURN(const std::shared_ptr<Pending> pending, FindPending(name, version));
-  const BlockRef block = BlockOf(*pending->version, operand);
+  const BlockRef block = pending->Place(operand);
   const char* const field = FieldOf(operand);
   if (offset < 0 || bytes < 0 || offset > block.bytes || bytes > block.bytes - offset) {
     return absl::InvalidArgumentError(absl::StrCat(field, ": ", bytes, " bytes at offset ", offset,
@@ -328,7 +319,7 @@ absl::Status WeightsRegistry::DoFill(std::string_view name, int64_t version, Wei
 absl::Status WeightsRegistry::Copy(const Pending& pending, WeightsOperand operand, int64_t offset,
                                    int64_t bytes, FillSource source) {
   const WeightsSpec& spec = pending.version->spec();
-  const BlockRef block = BlockOf(*pending.version, operand);
+  const BlockRef block = pending.Place(operand);
   int64_t at = offset;
   // Scales are checked where the source wrote them, while a cache still has them.
   // Nothing may be thrown through the device.
@@ -354,7 +345,7 @@ absl::StatusOr<WeightsInfo> WeightsRegistry::DoSeal(std::string_view name, int64
   TETRAD_RETURN_IF_ERROR(pending->CheckOpen());
   for (const WeightsOperand operand : {WeightsOperand::kCodes, WeightsOperand::kScales}) {
     const WrittenRanges& written = pending->written[static_cast<size_t>(operand)];
-    const int64_t want = BlockOf(*weights, operand).bytes;
+    const int64_t want = pending->Place(operand).bytes;
     if (written.Covers(want)) continue;
     if (written.copying()) {
       return absl::FailedPreconditionError(absl::StrCat(FieldOf(operand), ": bytes from ",
@@ -366,7 +357,7 @@ absl::StatusOr<WeightsInfo> WeightsRegistry::DoSeal(std::string_view name, int64
                      " bytes missing, the first at ", written.first_gap()));
   }
   // Takes long for gigabytes, so not under the registry's lock. Nothing is lost
-  // if publishing then fails: every byte is there, and to seal again is no error.
+  // if publishing then fails: every byte is there, packed once, and to seal again is no error.
   {
     // First, because packing is long; what is published meanwhile is checked again then.
     std::lock_guard names(mutex_);
@@ -375,20 +366,45 @@ absl::StatusOr<WeightsInfo> WeightsRegistry::DoSeal(std::string_view name, int64
       TETRAD_RETURN_IF_ERROR(CheckReplaces(at->second.sealed.get(), *weights));
     }
   }
-  std::shared_ptr<WeightsVersion> sealed = weights;
-  if (device_.limits().packs_weights) {
-    TETRAD_ASSIGN_OR_RETURN(sealed, Pack(*weights));
-  }
-  TETRAD_RETURN_IF_ERROR(device_.Seal(sealed->codes().allocation));
-  WeightsInfo info{sealed->spec(), version, true, sealed->bytes()};  // no memory after publishing
-  TETRAD_ASSIGN_OR_RETURN(const bool replaced, Publish(*pending, std::move(sealed)));
+  TETRAD_RETURN_IF_ERROR(Pack(*pending));
+  TETRAD_RETURN_IF_ERROR(device_.Seal(weights->codes().allocation));
+  WeightsInfo info{weights->spec(), version, true, weights->bytes()};  // no memory after publishing
+  TETRAD_ASSIGN_OR_RETURN(const bool replaced, Publish(*pending));
   lock.unlock();
   if (replaced) on_retired_();
   return info;
 }
 
-absl::StatusOr<bool> WeightsRegistry::Publish(Pending& pending,
-                                              std::shared_ptr<WeightsVersion> sealed) {
+absl::Status WeightsRegistry::Pack(Pending& pending) {
+  const WeightsVersion& weights = *pending.version;
+  if (weights.layout() != ScaleLayout::kPacked || pending.packed) return absl::OkStatus();
+  const PackingBatches batches(weights.spec().groups, weights.spec().scale_layout);
+  const auto scratch = pool_.Allocate(batches.scratch_bytes());
+  if (!scratch.ok()) {
+    return absl::Status(scratch.status().code(),
+                        absl::StrCat("weights ", weights.reference(),
+                                     ": scratch to pack them: ", scratch.status().message()));
+  }
+  const absl::Cleanup give_back = [&] { pool_.Free(*scratch); };
+  absl::Cleanup lose = [&] { Forget(pending); };
+  const absl::Status packed =
+      device_.PackWeights({.groups = batches.groups(),
+                           .scale_layout = batches.scale_layout(),
+                           .memory = {weights.codes().allocation, 0, weights.bytes()},
+                           .scales = pending.scales.offset,
+                           .scratch = *scratch});
+  if (!packed.ok()) {
+    return absl::Status(packed.code(), absl::StrCat("weights ", weights.reference(),
+                                                    ": lost while they were packed, write them "
+                                                    "again as another version: ",
+                                                    packed.message()));
+  }
+  std::move(lose).Cancel();
+  pending.packed = true;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> WeightsRegistry::Publish(Pending& pending) {
   const std::shared_ptr<WeightsVersion>& weights = pending.version;
   std::shared_ptr<const WeightsVersion> replaced;  // freed after the lock is gone
   std::lock_guard lock(mutex_);
@@ -400,7 +416,7 @@ absl::StatusOr<bool> WeightsRegistry::Publish(Pending& pending,
   TETRAD_RETURN_IF_ERROR(CheckReplaces(entry.sealed.get(), *weights));
   pending.closed = true;
   entry.pending.erase(weights->version());
-  replaced = std::exchange(entry.sealed, std::move(sealed));
+  replaced = std::exchange(entry.sealed, weights);
   if (replaced == nullptr) return false;
   replaced->retired_.store(true, std::memory_order_release);
   --versions_held_;
@@ -411,10 +427,14 @@ void WeightsRegistry::Abandon(std::string_view name, int64_t version) {
   const auto pending = FindPending(name, version);
   if (!pending.ok()) return;
   std::lock_guard lock((*pending)->mutex);
-  (*pending)->closed = true;
-  std::lock_guard registry_lock(mutex_);
-  const auto at = names_.find(name);
-  if (at == names_.end() || at->second.pending.erase(version) == 0) return;
+  Forget(**pending);
+}
+
+void WeightsRegistry::Forget(Pending& pending) {
+  pending.closed = true;
+  std::lock_guard lock(mutex_);
+  const auto at = names_.find(pending.version->spec().name);
+  if (at == names_.end() || at->second.pending.erase(pending.version->version()) == 0) return;
   --versions_held_;
   if (at->second.empty()) names_.erase(at);
 }

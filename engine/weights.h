@@ -6,10 +6,14 @@
 // Begin() reserves a version and device memory; Write() and Fill() bring its
 // bytes in any order, several threads at a time, refuse illegal scales and clear
 // scale padding; Seal() checks that every byte arrived exactly once, packs them if the device's
-// kernels read them packed (into memory of its own: while it runs, both are held), makes the memory
-// read-only and then makes the version the one its name resolves to, atomically. The version it
-// replaces stays alive for the launches that hold it and is forgotten. A replacement must have the
-// shapes and scale layout of what it replaces.
+// kernels read them packed, makes the memory read-only and then makes the version the one its name
+// resolves to, atomically. The version it replaces stays alive for the launches that hold it and is
+// forgotten. A replacement must have the shapes and scale layout of what it replaces.
+//
+// On a device that packs, memory is reserved for the larger of the two forms, and packed in place.
+// That takes scratch out of the pool while it runs (PackingBatches says how much). Without it
+// Seal() fails and can be tried again. If the device fails while it packs, the bytes are lost:
+// Seal() says so, and the version is forgotten.
 //
 // Thread-safe. A WeightsVersion handed out stays valid while it is held; its
 // memory returns to the device some time after its last holder let go.
@@ -54,10 +58,11 @@ struct WeightsInfo {
   int64_t bytes = 0;  // device memory held
 };
 
-// One version in device memory. Codes and scales are the groups concatenated; packed, the
-// codes hold both.
+// One version in device memory, as the device's kernels read it once it is sealed. Codes and
+// scales are the groups concatenated; packed, the codes hold both.
 class WeightsVersion : public Reclaimable {
  public:
+  // `layout` is that of the spec, or kPacked.
   WeightsVersion(Pool& pool, WeightsSpec spec, int64_t version, ScaleLayout layout,
                  Allocation memory);
   ~WeightsVersion();
@@ -114,9 +119,10 @@ class WeightsRegistry {
   // anything else does, the bytes count as not written; its error is returned.
   absl::Status Fill(std::string_view name, int64_t version, WeightsOperand operand, int64_t offset,
                     int64_t bytes, FillSource source);
-  // Checks, freezes and publishes. FAILED_PRECONDITION names the bytes missing or
+  // Checks, packs, freezes and publishes. FAILED_PRECONDITION names the bytes missing or
   // just being written, or the version whose shapes and scale layout a
-  // replacement must have.
+  // replacement must have. RESOURCE_EXHAUSTED: no scratch to pack with. After an error of
+  // the device that packs, of whatever code, the version is forgotten.
   absl::StatusOr<WeightsInfo> Seal(std::string_view name, int64_t version);
   // Forgets an unsealed version, e.g. of an upload that broke off. What writes it
   // at the moment is not waited for: it holds the memory until it ends, in error.
@@ -145,16 +151,15 @@ class WeightsRegistry {
   absl::Status Copy(const Pending& pending, WeightsOperand operand, int64_t offset, int64_t bytes,
                     FillSource source);
   absl::StatusOr<WeightsInfo> DoSeal(std::string_view name, int64_t version);
-  // A version with memory of its own, that no name leads to yet.
-  absl::StatusOr<std::shared_ptr<WeightsVersion>> Make(WeightsSpec spec, int64_t version,
-                                                       ScaleLayout layout, int64_t bytes);
-  // The same weights as the device's kernels read them.
-  absl::StatusOr<std::shared_ptr<WeightsVersion>> Pack(const WeightsVersion& written);
   absl::StatusOr<std::shared_ptr<Pending>> FindPending(std::string_view name,
                                                        int64_t version) const;
-  // Makes `sealed`, which is the pending version, the sealed one of its name; true if it
-  // replaced another. Needs pending.mutex.
-  absl::StatusOr<bool> Publish(Pending& pending, std::shared_ptr<WeightsVersion> sealed);
+  // All that follow need pending.mutex.
+  // Brings what is written into the form that the device's kernels read, unless it is.
+  absl::Status Pack(Pending& pending);
+  // Closes the version; no name leads to it any more.
+  void Forget(Pending& pending);
+  // Makes the version the sealed one of its name; true if it replaced another.
+  absl::StatusOr<bool> Publish(Pending& pending);
 
   Device& device_;
   Pool& pool_;

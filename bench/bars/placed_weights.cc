@@ -4,8 +4,8 @@
 
 #include <cstdint>
 #include <span>
-#include <utility>
 
+#include "engine/packing_batches.h"
 #include "engine/support/status_macros.h"
 
 namespace tetrad::bars {
@@ -31,8 +31,9 @@ absl::StatusOr<std::shared_ptr<PlacedWeights>> PlacedWeights::Place(Device& devi
                                                                     const DeviceLimits& limits,
                                                                     const WeightsImage& image) {
   std::shared_ptr<PlacedWeights> placed(new PlacedWeights(device));
-  TETRAD_RETURN_IF_ERROR(placed->Write(image));
-  if (limits.packs_weights) TETRAD_RETURN_IF_ERROR(placed->Pack(image));
+  TETRAD_RETURN_IF_ERROR(limits.packs_weights ? placed->WriteAndPack(image) : placed->Write(image));
+  TETRAD_ASSIGN_OR_RETURN(placed->alpha_,
+                          PlaceBytes(device, std::as_bytes(std::span(image.alpha))));
   return placed;
 }
 
@@ -44,24 +45,26 @@ absl::Status PlacedWeights::Write(const WeightsImage& image) {
   scale_layout_ = image.scale_layout;
   TETRAD_ASSIGN_OR_RETURN(b_, PlaceBytes(device_, image.codes));
   TETRAD_ASSIGN_OR_RETURN(b_scales_, PlaceBytes(device_, image.scales));
-  TETRAD_ASSIGN_OR_RETURN(alpha_, PlaceBytes(device_, std::as_bytes(std::span(image.alpha))));
   return absl::OkStatus();
 }
 
-absl::Status PlacedWeights::Pack(const WeightsImage& image) {
-  const int64_t bytes = PackedWeightBytes(image.groups);
-  TETRAD_ASSIGN_OR_RETURN(const Allocation allocation, device_.Allocate(bytes));
-  BlockRef packed{allocation.id, 0, bytes};
-  absl::Status status = device_.PackWeights({.groups = image.groups,
-                                             .scale_layout = image.scale_layout,
-                                             .codes = b_,
-                                             .scales = b_scales_,
-                                             .packed = packed});
-  std::swap(packed, b_);
-  Release(device_, packed);  // the plain codes
-  Release(device_, b_scales_);
+absl::Status PlacedWeights::WriteAndPack(const WeightsImage& image) {
+  const PackingBatches batches(image.groups, image.scale_layout);
+  // Packed they take what both take, or more.
+  TETRAD_ASSIGN_OR_RETURN(const Allocation memory, device_.Allocate(batches.packed_bytes()));
+  b_ = {memory.id, 0, batches.packed_bytes()};
   scale_layout_ = ScaleLayout::kPacked;
-  return status;
+  const int64_t codes = batches.code_bytes();
+  TETRAD_RETURN_IF_ERROR(device_.Write(memory.id, 0, image.codes));
+  TETRAD_RETURN_IF_ERROR(device_.Write(memory.id, codes, image.scales));
+  TETRAD_ASSIGN_OR_RETURN(const Allocation scratch, device_.Allocate(batches.scratch_bytes()));
+  absl::Status packed = device_.PackWeights({.groups = image.groups,
+                                             .scale_layout = image.scale_layout,
+                                             .memory = b_,
+                                             .scales = codes,
+                                             .scratch = {scratch.id, 0, scratch.bytes}});
+  packed.Update(device_.Free(scratch.id));
+  return packed;
 }
 
 }  // namespace tetrad::bars

@@ -45,7 +45,7 @@ class PlacedWeights {
  private:
   explicit PlacedWeights(Device& device) : device_(device) {}
   absl::Status Write(const WeightsImage& image);
-  absl::Status Pack(const WeightsImage& image);
+  absl::Status WriteAndPack(const WeightsImage& image);
 
   Device& device_;
   ScaleLayout scale_layout_ = ScaleLayout::kLinear;

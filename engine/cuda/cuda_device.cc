@@ -133,6 +133,21 @@ KernelTraits HopperTraits() {
   return traits;
 }
 
+// Of blocks that are within their allocations.
+absl::Status CheckPlaces(const WeightsToPack& weights, const PackingBatches& batches) {
+  const BlockRef &memory = weights.memory, &scratch = weights.scratch;
+  if (weights.scales < batches.code_bytes() || weights.scales % kOperandAlignment != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("weights: scales from byte ", weights.scales, " on must be at a multiple of ",
+                     kOperandAlignment, " behind ", batches.code_bytes(), " bytes of codes"));
+  }
+  if (memory.allocation == scratch.allocation && memory.offset < scratch.offset + scratch.bytes &&
+      scratch.offset < memory.offset + memory.bytes) {
+    return absl::InvalidArgumentError("scratch: it lies in the memory of the weights");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<DeviceInfo>> ListDevices(const CudaDriver& driver) {
@@ -460,22 +475,16 @@ absl::Status CudaDevice::PackWeights(const WeightsToPack& weights) {
   if (impl_->packer_ == nullptr) {
     return absl::FailedPreconditionError("this device does not pack weights");
   }
-  int64_t code_bytes = 0, scale_bytes = 0;
-  for (const GroupDims& dims : weights.groups) {
-    code_bytes += CodeBytes(dims.n, dims.k);
-    scale_bytes += ScalePlaneBytes(weights.scale_layout, dims.n, dims.k);
-  }
+  const PackingBatches batches(weights.groups, weights.scale_layout);
   BoundOperands pins(impl_->memory_->table());
-  TETRAD_ASSIGN_OR_RETURN(const uint64_t codes,
-                          pins.PinOne("weights codes", weights.codes, code_bytes, false));
-  TETRAD_ASSIGN_OR_RETURN(const uint64_t scales,
-                          pins.PinOne("weights scales", weights.scales, scale_bytes, false));
   TETRAD_ASSIGN_OR_RETURN(
-      const uint64_t packed,
-      pins.PinOne("packed weights", weights.packed, PackedWeightBytes(weights.groups), true));
-  return impl_->packer_->Pack(
-      weights.groups, weights.scale_layout, reinterpret_cast<const uint8_t*>(codes),
-      reinterpret_cast<const uint8_t*>(scales), reinterpret_cast<uint8_t*>(packed));
+      const uint64_t memory,
+      pins.PinOne("weights", weights.memory,
+                  std::max(weights.scales + batches.scale_bytes(), batches.packed_bytes()), true));
+  TETRAD_ASSIGN_OR_RETURN(const uint64_t scratch, pins.PinOne("scratch", weights.scratch,
+                                                              batches.least_scratch_bytes(), true));
+  TETRAD_RETURN_IF_ERROR(CheckPlaces(weights, batches));
+  return impl_->packer_->Pack(batches, memory, weights.scales, scratch, weights.scratch.bytes);
 }
 
 absl::Status CudaDevice::MakeReady(const std::shared_ptr<const Plan>& plan, const BlockRef& b,

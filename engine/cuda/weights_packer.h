@@ -2,20 +2,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // WeightsPacker: brings weights in device memory into the form the Hopper kernel reads
-// (kernels/sm90/packed_weights.h), on a stream of its own.
+// (kernels/sm90/packed_weights.h), in place, on a stream of its own.
 //
-// Thread-safe: several can pack at a time, one after the other.
+// What it launches is bounded by what PackingBatches says: a copy of the scales, for every batch
+// a copy of its codes, and in every batch a kernel for each run of groups of one size.
+//
+// Thread-safe: several can pack at a time, in memory and scratch of their own; their batches
+// take turns.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <span>
 
 #include "absl/status/statusor.h"
 
 #include "engine/cuda/context.h"
 #include "engine/cuda/kernel_library.h"
-#include "engine/signature.h"
+#include "engine/packing_batches.h"
 
 namespace tetrad::cuda {
 
@@ -27,11 +30,18 @@ class WeightsPacker {
   ~WeightsPacker();
   WeightsPacker(const WeightsPacker&) = delete;
 
-  // Device addresses of the groups concatenated. Waits until it is done.
-  absl::Status Pack(std::span<const GroupDims> groups, ScaleLayout scale_layout,
-                    const uint8_t* codes, const uint8_t* scales, uint8_t* packed);
+  // Addresses of device memory; as WeightsToPack (engine/device.h) says. Waits until it is done,
+  // or until nothing uses the memory any more.
+  absl::Status Pack(const PackingBatches& batches, CUdeviceptr memory, int64_t scales,
+                    CUdeviceptr scratch, int64_t scratch_bytes);
 
  private:
+  absl::Status Enqueue(const PackingBatches& batches, CUdeviceptr memory, int64_t scales,
+                       CUdeviceptr scratch, int64_t scratch_bytes);
+  absl::Status Copy(CUdeviceptr to, CUdeviceptr from, int64_t bytes);
+  // A launch for each run of groups of one size.
+  absl::Status PackBatch(const PackingBatches& batches, const PackingBatch& batch,
+                         CUdeviceptr codes, CUdeviceptr scales, CUdeviceptr packed);
   WeightsPacker(CudaContext& context, const KernelLibrary& library, int32_t multiprocessors)
       : context_(context), library_(library), multiprocessors_(multiprocessors) {}
 

@@ -50,6 +50,7 @@ namespace tetrad::cuda {
   X(MemHostGetDevicePointer, cuMemHostGetDevicePointer)                                     \
   X(MemcpyHtoDAsync, cuMemcpyHtoDAsync)                                                     \
   X(MemcpyDtoHAsync, cuMemcpyDtoHAsync)                                                     \
+  X(MemcpyDtoDAsync, cuMemcpyDtoDAsync)                                                     \
   X(MemsetD8Async, cuMemsetD8Async)                                                         \
   X(StreamCreateWithPriority, cuStreamCreateWithPriority)                                   \
   X(StreamDestroy, cuStreamDestroy)                                                         \

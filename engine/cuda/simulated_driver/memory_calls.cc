@@ -313,6 +313,36 @@ CUresult Machine::MemcpyDtoHAsync(void* to, CUdeviceptr from, size_t bytes, CUst
   return EnqueueCopy(from, to, bytes, /*to_device=*/false, stream);
 }
 
+CUresult Machine::MemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream handle) {
+  std::lock_guard lock(mutex_);
+  std::shared_ptr<Stream> stream;
+  if (const CUresult result = FindIdleStream(handle, "a copy", &stream); result != CUDA_SUCCESS) {
+    return result;
+  }
+  if (bytes == 0) return CUDA_SUCCESS;
+  if (from < to + bytes && to < from + bytes) {
+    return Misused("a copy whose source and destination overlap", CUDA_ERROR_INVALID_VALUE);
+  }
+  Work work;
+  for (const CUdeviceptr address : {to, from}) {
+    std::string why;
+    std::shared_lock memory(memory_mutex_);
+    if (memory_.At(address, bytes, /*write=*/false, &why) == nullptr) {
+      return Misused(absl::StrCat("a copy: ", why), CUDA_ERROR_INVALID_VALUE);
+    }
+    work.uses.push_back({address, address + bytes});
+  }
+  work.run = [this, to, from, bytes](std::string* why) {
+    const std::byte* const source = memory_.At(from, bytes, /*write=*/false, why);
+    std::byte* const target = source ? memory_.At(to, bytes, /*write=*/true, why) : nullptr;
+    if (target == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    std::memcpy(target, source, bytes);
+    return CUDA_SUCCESS;
+  };
+  Enqueue(*stream, std::move(work));
+  return CUDA_SUCCESS;
+}
+
 CUresult Machine::MemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes,
                                 CUstream handle) {
   std::lock_guard lock(mutex_);

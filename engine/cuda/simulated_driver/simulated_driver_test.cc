@@ -354,5 +354,29 @@ TEST_F(SimulatedDriverTest, WorkBreaksTheContextAsAskedFor) {
   Free(memory);
 }
 
+TEST_F(SimulatedDriverTest, CopiesWithinTheDeviceAreOfTheirTurnAndDoNotOverlap) {
+  const Memory memory = Allocate();
+  const CUdeviceptr from = memory.address, to = from + 64;
+  sim_.Hold();
+  ASSERT_EQ(cu.MemsetD8Async(from, 7, 64, stream_), CUDA_SUCCESS);
+  ASSERT_EQ(cu.MemcpyDtoDAsync(to, from, 64, stream_), CUDA_SUCCESS);
+  ASSERT_EQ(cu.MemsetD8Async(from, 8, 64, stream_), CUDA_SUCCESS);
+  EXPECT_EQ(cu.StreamQuery(stream_), CUDA_ERROR_NOT_READY);
+  sim_.Resume();
+  EXPECT_EQ(Read<uint64_t>(to), 0x0707070707070707u);
+  EXPECT_EQ(Read<uint64_t>(to + 56), 0x0707070707070707u);
+  EXPECT_EQ(Read<uint64_t>(from), 0x0808080808080808u);
+  EXPECT_THAT(sim_.misuse(), IsEmpty());
+  EXPECT_EQ(cu.MemcpyDtoDAsync(to, from, 65, stream_), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cu.MemcpyDtoDAsync(from, to, 65, stream_), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cu.MemcpyDtoDAsync(from, from + kGranule - 8, 16, stream_), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_THAT(sim_.misuse(),
+              ElementsAre(HasSubstr("overlap"), HasSubstr("overlap"), HasSubstr("is not mapped")));
+  ASSERT_EQ(SetAccess(memory.address, CU_MEM_ACCESS_FLAGS_PROT_READ), CUDA_SUCCESS);
+  ASSERT_EQ(cu.MemcpyDtoDAsync(to, from, 64, stream_), CUDA_SUCCESS);
+  EXPECT_EQ(cu.StreamSynchronize(stream_), CUDA_ERROR_ILLEGAL_ADDRESS);
+  Free(memory);
+}
+
 }  // namespace
 }  // namespace tetrad::cuda
