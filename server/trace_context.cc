@@ -74,8 +74,8 @@ bool IsKey(std::string_view key) {
 
 bool IsValue(std::string_view value) {
   return !value.empty() && value.size() <= 256 && value.back() != ' ' &&
-         std::ranges::all_of(
-             value, [](char c) { return c >= ' ' && c <= '~' && c != ',' && c != '='; });
+         std::ranges::all_of(value,
+                             [](char c) { return c >= ' ' && c <= '~' && c != ',' && c != '='; });
 }
 
 std::string_view Trimmed(std::string_view text) {
@@ -142,7 +142,8 @@ TraceContext TraceContextOf(const grpc::CallbackServerContext& context) {
   const auto parents = metadata.equal_range(kTraceparentKey);
   if (parents.first == parents.second) return {};
   std::vector<std::string_view> traceparents, tracestates;
-  for (auto it = parents.first; it != parents.second; ++it) traceparents.push_back(View(it->second));
+  for (auto it = parents.first; it != parents.second; ++it)
+    traceparents.push_back(View(it->second));
   const auto states = metadata.equal_range("tracestate");
   for (auto it = states.first; it != states.second; ++it) tracestates.push_back(View(it->second));
   return ParseTraceContext(traceparents, tracestates);

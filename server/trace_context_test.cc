@@ -199,9 +199,8 @@ TEST(TraceContextTest, WhatIsTakenOfAnythingIsInForm) {
       continue;
     }
     ++taken;
-    const TraceContext again =
-        Parse({trace.traceparent()},
-              trace.tracestate.has_value() ? Texts{*trace.tracestate} : Texts{});
+    const TraceContext again = Parse(
+        {trace.traceparent()}, trace.tracestate.has_value() ? Texts{*trace.tracestate} : Texts{});
     ASSERT_EQ(trace.traceparent().size(), 55u) << parent;
     ASSERT_EQ(again.traceparent(), trace.traceparent()) << parent;
     ASSERT_EQ(again.tracestate, trace.tracestate) << state;

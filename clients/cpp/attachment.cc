@@ -58,8 +58,7 @@ class Attachment::Stream final : public grpc::ClientReadReactor<v1::AttachEvent>
   void OnDone(const grpc::Status& status) override {
     {
       std::lock_guard lock(mutex_);
-      ended_ = status.ok() ? absl::CancelledError("the lease was ended")
-                           : FromGrpcStatus(status);
+      ended_ = status.ok() ? absl::CancelledError("the lease was ended") : FromGrpcStatus(status);
     }
     lost_.request_stop();
     // Last: whoever waits for it may destroy this.

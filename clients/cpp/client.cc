@@ -59,7 +59,8 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(std::string_view endpoin
 }
 
 absl::StatusOr<v1::GetStatusResponse> Client::GetStatus(const CallOptions& call) {
-  return connection_->Unary(Rpc::kGetStatus, connection_->status, &v1::Status::Stub::GetStatus, {}, call);
+  return connection_->Unary(Rpc::kGetStatus, connection_->status, &v1::Status::Stub::GetStatus, {},
+                            call);
 }
 
 absl::StatusOr<v1::WeightsInfo> Client::Upload(const v1::UploadHeader& header,
@@ -125,19 +126,22 @@ absl::StatusOr<v1::WeightsInfo> Client::Seal(const std::string& name, int64_t ve
   v1::SealRequest request;
   request.set_name(name);
   request.set_version(version);
-  auto response = connection_->Unary(Rpc::kSeal, connection_->weights, &v1::Weights::Stub::Seal, request, call);
+  auto response =
+      connection_->Unary(Rpc::kSeal, connection_->weights, &v1::Weights::Stub::Seal, request, call);
   if (!response.ok()) return response.status();
   return std::move(*response->mutable_weights());
 }
 
 absl::StatusOr<v1::ListWeightsResponse> Client::ListWeights(const CallOptions& call) {
-  return connection_->Unary(Rpc::kListWeights, connection_->weights, &v1::Weights::Stub::List, {}, call);
+  return connection_->Unary(Rpc::kListWeights, connection_->weights, &v1::Weights::Stub::List, {},
+                            call);
 }
 
 absl::StatusOr<int> Client::Drop(const std::string& weights, const CallOptions& call) {
   v1::DropRequest request;
   request.set_weights(weights);
-  auto response = connection_->Unary(Rpc::kDrop, connection_->weights, &v1::Weights::Stub::Drop, request, call);
+  auto response =
+      connection_->Unary(Rpc::kDrop, connection_->weights, &v1::Weights::Stub::Drop, request, call);
   if (!response.ok()) return response.status();
   return response->dropped();
 }
@@ -157,13 +161,16 @@ absl::StatusOr<v1::PrepareResponse> Client::Prepare(const v1::PrepareRequest& re
 
 absl::StatusOr<v1::ExecuteResponse> Client::Execute(const v1::ExecuteRequest& request,
                                                     const CallOptions& call) {
-  return connection_->Unary(Rpc::kExecute, connection_->gemm, &v1::Gemm::Stub::Execute, request, call);
+  return connection_->Unary(Rpc::kExecute, connection_->gemm, &v1::Gemm::Stub::Execute, request,
+                            call);
 }
 
 absl::Status Client::Release(const std::string& plan, const CallOptions& call) {
   v1::ReleaseRequest request;
   request.set_plan(plan);
-  return connection_->Unary(Rpc::kRelease, connection_->gemm, &v1::Gemm::Stub::Release, request, call).status();
+  return connection_
+      ->Unary(Rpc::kRelease, connection_->gemm, &v1::Gemm::Stub::Release, request, call)
+      .status();
 }
 
 absl::StatusOr<v1::DrainResponse> Client::Drain(const CallOptions& call) {
@@ -182,8 +189,8 @@ absl::StatusOr<std::string> Client::SetLogLevel(const std::string& level, const 
 absl::StatusOr<std::string> Client::EndLease(const std::string& lease, const CallOptions& call) {
   v1::EndLeaseRequest request;
   request.set_lease(lease);
-  auto response = connection_->Unary(Rpc::kEndLease, connection_->admin,
-                                     &v1::Admin::Stub::EndLease, request, call);
+  auto response = connection_->Unary(Rpc::kEndLease, connection_->admin, &v1::Admin::Stub::EndLease,
+                                     request, call);
   if (!response.ok()) return response.status();
   return std::move(*response->mutable_client());
 }

@@ -25,7 +25,9 @@ absl::StatusOr<std::unique_ptr<Attachment>> Client::Attach(const std::string& re
 absl::Status Client::Detach(const std::string& lease, const CallOptions& call) {
   v1::DetachRequest request;
   request.set_lease(lease);
-  return connection_->Unary(Rpc::kDetach, connection_->memory, &v1::Memory::Stub::Detach, request, call).status();
+  return connection_
+      ->Unary(Rpc::kDetach, connection_->memory, &v1::Memory::Stub::Detach, request, call)
+      .status();
 }
 
 absl::StatusOr<v1::BlockInfo> Client::Allocate(const std::string& lease, int64_t bytes,
@@ -33,8 +35,8 @@ absl::StatusOr<v1::BlockInfo> Client::Allocate(const std::string& lease, int64_t
   v1::AllocateRequest request;
   request.set_lease(lease);
   request.set_bytes(bytes);
-  auto response =
-      connection_->Unary(Rpc::kAllocate, connection_->memory, &v1::Memory::Stub::Allocate, request, call);
+  auto response = connection_->Unary(Rpc::kAllocate, connection_->memory,
+                                     &v1::Memory::Stub::Allocate, request, call);
   if (!response.ok()) return response.status();
   return std::move(*response->mutable_block());
 }
@@ -99,14 +101,16 @@ absl::Status Client::Read(const std::string& block, int64_t offset, std::span<ui
 absl::Status Client::Free(const std::string& block, const CallOptions& call) {
   v1::FreeRequest request;
   request.set_block(block);
-  return connection_->Unary(Rpc::kFree, connection_->memory, &v1::Memory::Stub::Free, request, call).status();
+  return connection_->Unary(Rpc::kFree, connection_->memory, &v1::Memory::Stub::Free, request, call)
+      .status();
 }
 
 absl::StatusOr<v1::ListBlocksResponse> Client::ListBlocks(const std::string& lease,
                                                           const CallOptions& call) {
   v1::ListBlocksRequest request;
   request.set_lease(lease);
-  return connection_->Unary(Rpc::kListBlocks, connection_->memory, &v1::Memory::Stub::List, request, call);
+  return connection_->Unary(Rpc::kListBlocks, connection_->memory, &v1::Memory::Stub::List, request,
+                            call);
 }
 
 }  // namespace tetrad

@@ -117,10 +117,8 @@ TEST_F(ClientRetryTest, WhatMayHaveBegunIsNotRepeated) {
 
 TEST_F(ClientRetryTest, WhatTheDaemonRefusedIsRepeated) {
   const std::function<absl::Status()> kCalls[] = {
-      [this] { return Execute(); },
-      [this] { return client_->Seal("w", 1).status(); },
-      [this] { return client_->Load({}).status(); },
-      [this] { return client_->Attach().status(); },
+      [this] { return Execute(); }, [this] { return client_->Seal("w", 1).status(); },
+      [this] { return client_->Load({}).status(); }, [this] { return client_->Attach().status(); },
       [this] { return client_->Allocate("l", 1).status(); }};
   const grpc::Status draining(StatusCode::UNAVAILABLE, "draining",
                               ErrorDetails("DRAINING", Milliseconds(1)));

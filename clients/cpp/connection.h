@@ -98,8 +98,8 @@ struct Client::Connection {
                                                               Response*),
                                  const Request& request, const CallOptions& options_of_call) {
     absl::StatusOr<Response> response = Response();
-    const absl::Status status = Repeated(
-        rpc, options_of_call, options.deadline, [&](absl::Time deadline) -> Attempted {
+    const absl::Status status =
+        Repeated(rpc, options_of_call, options.deadline, [&](absl::Time deadline) -> Attempted {
           OutgoingCall call(options_of_call, deadline, *token);
           return {FromGrpcStatus((stub.*method)(call.context(), request, &*response))};
         });

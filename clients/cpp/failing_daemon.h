@@ -52,16 +52,16 @@ class FailingDaemon final {
   // Called with each call's metadata: a failure that is not planned.
   using Gate = std::function<grpc::Status(const Metadata&)>;
 
-  explicit FailingDaemon(const std::string& address,
-                         std::shared_ptr<grpc::ServerCredentials> credentials =
-                             grpc::InsecureServerCredentials())
+  explicit FailingDaemon(
+      const std::string& address,
+      std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials())
       : address_(address) {
     Start(std::move(credentials));
   }
   ~FailingDaemon() { Stop(); }
 
-  void Start(std::shared_ptr<grpc::ServerCredentials> credentials =
-                 grpc::InsecureServerCredentials()) {
+  void Start(
+      std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials()) {
     grpc::ServerBuilder builder;
     builder.AddListeningPort(address_, std::move(credentials), &port_);
     builder.RegisterService(&status_);

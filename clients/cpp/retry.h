@@ -82,7 +82,7 @@ class RetryBudget {
 
  private:
   std::mutex mutex_;
-  double left_ = kAtOnce;                 // guarded by mutex_
+  double left_ = kAtOnce;                      // guarded by mutex_
   absl::Time counted_ = absl::InfinitePast();  // guarded by mutex_
 };
 
@@ -104,8 +104,7 @@ class CallRetries {
   bool OnceMore() { return ++made_ < attempts_; }
 
  private:
-  bool MayRepeat(const absl::Status& status, bool sent,
-                 std::optional<absl::Duration>& delay) const;
+  bool MayRepeat(const absl::Status& status, bool sent, std::optional<absl::Duration>& delay) const;
 
   const Repeat repeat_;
   const int attempts_;

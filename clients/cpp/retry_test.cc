@@ -96,8 +96,8 @@ TEST(CallRetriesTest, DelaysDoubleUpToALimitAndSpread) {
     for (int i = 0; i < 50; ++i) {
       const auto delay = calls.After(Failure(StatusCode::kUnavailable), true, kStart, chance);
       ASSERT_TRUE(delay.has_value());
-      EXPECT_NEAR(absl::ToDoubleSeconds(*delay),
-                  absl::ToDoubleSeconds(full) * (0.5 + 0.5 * chance), 1e-6)
+      EXPECT_NEAR(absl::ToDoubleSeconds(*delay), absl::ToDoubleSeconds(full) * (0.5 + 0.5 * chance),
+                  1e-6)
           << i;
       full = std::min(2 * full, Seconds(5));
     }
@@ -115,10 +115,9 @@ TEST(CallRetriesTest, TheDaemonsDelayIsTheLeast) {
     EXPECT_LE(*told, Milliseconds(3000));
     // One that is shorter than ours, or nonsense, does not make us hurry.
     for (const absl::Duration silly : {absl::ZeroDuration(), -Seconds(1000), Milliseconds(1)}) {
-      const auto own =
-          FirstDelay(Rpc::kExecute,
-                     Failure(StatusCode::kResourceExhausted, ErrorDetails("QUEUE_FULL", silly)),
-                     true, chance);
+      const auto own = FirstDelay(
+          Rpc::kExecute, Failure(StatusCode::kResourceExhausted, ErrorDetails("QUEUE_FULL", silly)),
+          true, chance);
       ASSERT_TRUE(own.has_value());
       EXPECT_GE(*own, Milliseconds(50));
       EXPECT_LE(*own, Milliseconds(100));

@@ -32,8 +32,7 @@ absl::StatusOr<std::string> ReadSmallFile(std::string_view option, const std::st
     if (size == 0) return text;
     text.append(piece, static_cast<size_t>(size));
     if (text.size() > kLargest) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(named, ": more than ", kLargest, " bytes"));
+      return absl::FailedPreconditionError(absl::StrCat(named, ": more than ", kLargest, " bytes"));
     }
   }
 }

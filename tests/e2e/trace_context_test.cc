@@ -6,11 +6,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "grpcpp/client_context.h"
+#include <nlohmann/json.hpp>
 
 #include "clients/cpp/client.h"
 #include "tests/e2e/gemm_client.h"
