@@ -171,7 +171,7 @@ TEST(TraceContextTest, WhatIsTakenOfAnythingIsInForm) {
   std::mt19937_64 random(7);
   const auto below = [&random](size_t limit) { return static_cast<size_t>(random() % limit); };
   int taken = 0;
-  for (int i = 0; i < 200'000; ++i) {
+  for (int i = 0; i < 50'000; ++i) {
     std::string parent = kGood, state = "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE";
     for (std::string* text : {&parent, &state}) {
       for (size_t edits = below(4); edits > 0 && !text->empty(); --edits) {
@@ -206,7 +206,7 @@ TEST(TraceContextTest, WhatIsTakenOfAnythingIsInForm) {
     ASSERT_EQ(again.tracestate, trace.tracestate) << state;
     ASSERT_LE(trace.tracestate.value_or("").size(), 512u);
   }
-  EXPECT_GT(taken, 20'000);
+  EXPECT_GT(taken, 5'000);
 }
 
 }  // namespace
