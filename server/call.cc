@@ -20,7 +20,8 @@ Call::Call(const ServiceContext& service, Method method, grpc::CallbackServerCon
     : service_(service),
       context_(context),
       method_(method),
-      caller_{service.identities.Of(context), service.request_ids.Choose(context)},
+      caller_{service.identities.Of(context), service.request_ids.Choose(context),
+              TraceContextOf(context)},
       began_(std::chrono::steady_clock::now()) {
   service_.metrics.CallBegan(method_);
   absl::StatusOr<CallGate::Pass> pass = service_.gate.Enter();
@@ -37,6 +38,9 @@ Call::~Call() {
                      {{"method", MethodName(method_)},
                       {"client", caller_.client},
                       {"request", caller_.request},
+                      {"trace_id", caller_.trace.trace_id},
+                      {"span_id", caller_.trace.span_id},
+                      {"tracestate", caller_.trace.tracestate},
                       {"code", CodeName(code_)},
                       {"milliseconds", static_cast<double>(elapsed.count()) / 1e6},
                       {"bytes_in", received_bytes_},
@@ -50,6 +54,9 @@ grpc::Status Call::End(const absl::Status& status) {
   if (failed_ || RequestIds::Offered(context_)) {
     context_.AddTrailingMetadata(kRequestIdKey, caller_.request);
   }
+  if (caller_.trace.trace_id.has_value()) {
+    context_.AddTrailingMetadata(kTraceparentKey, caller_.trace.traceparent());
+  }
   return ended;
 }
 
@@ -60,6 +67,8 @@ void Call::Report(const grpc::Status& status) {
   service_.log.Error("call failed", {{"method", MethodName(method_)},
                                      {"client", caller_.client},
                                      {"request", caller_.request},
+                                     {"trace_id", caller_.trace.trace_id},
+                                     {"span_id", caller_.trace.span_id},
                                      {"code", CodeName(code)},
                                      {"error", status.error_message()}});
 }

@@ -4,7 +4,8 @@
 // Call: one RPC from its arrival until its reply was handed to the network.
 //
 // Every service handler owns one: it passes the gate, knows the client, names
-// the call (request_id.h says when the client is told the name), and on
+// the call (request_id.h says when the client is told the name), knows its trace
+// (a client that sent one is told what was understood of it), and on
 // destruction counts the call with its code, time and bytes and, at level
 // debug, logs them. Guarded() is the edge at which exceptions of libraries
 // become a status.
@@ -22,13 +23,16 @@
 #include "grpcpp/support/server_callback.h"
 
 #include "server/service_context.h"
+#include "server/trace_context.h"
 
 namespace tetrad {
 
-// Whose call it is, and its id. Both go into every log line about it.
+// Whose call it is, its id, and the client's trace it is part of, if any. They go
+// into every log line about it.
 struct Caller {
   std::string client;
   std::string request;
+  TraceContext trace = {};
   // Not explicit, for bodies of calls that take only the client's name.
   operator const std::string&() const { return client; }  // NOLINT(google-explicit-constructor)
 };

@@ -98,6 +98,8 @@ absl::Status LoadCall::Load(v1::LoadProgress& last) {
   for (const std::string& note : loaded->notes) last.add_notes(note);
   service_.log.Info("weights loaded", {{"client", call_.client()},
                                        {"request", call_.request()},
+                                       {"trace_id", call_.caller().trace.trace_id},
+                                       {"span_id", call_.caller().trace.span_id},
                                        {"name", loaded->info.spec.name},
                                        {"version", loaded->info.version},
                                        {"source", loaded->info.spec.source},

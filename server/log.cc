@@ -91,6 +91,7 @@ struct ValueAppender {
   LogFormat format;
   std::string& out;
 
+  void operator()(std::monostate) const {}
   void operator()(std::string_view text) const {
     if (format == LogFormat::kLogfmt && IsPlain(text)) {
       out.append(text);
@@ -114,6 +115,7 @@ struct ValueAppender {
 };
 
 void AppendField(LogFormat format, const LogField& field, std::string& out) {
+  if (std::holds_alternative<std::monostate>(field.value)) return;
   if (format == LogFormat::kJson) {
     out.append(out.empty() ? "{" : ",");
     AppendQuoted(field.key, out);

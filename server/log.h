@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,6 +36,10 @@ struct LogField {
   LogField(std::string_view name, std::string text) : key(name), value(std::move(text)) {}
   LogField(std::string_view name, std::string_view text) : key(name), value(std::string(text)) {}
   LogField(std::string_view name, const char* text) : key(name), value(std::string(text)) {}
+  // Of what is not there the line has no field.
+  LogField(std::string_view name, const std::optional<std::string>& text) : key(name) {
+    if (text.has_value()) value = *text;
+  }
   LogField(std::string_view name, double number) : key(name), value(number) {}
   // Not of what merely converts to one, a pointer for example.
   LogField(std::string_view name, std::same_as<bool> auto truth) : key(name), value(truth) {}
@@ -45,7 +50,7 @@ struct LogField {
       : key(name), value(int64_t{number}) {}
 
   std::string_view key;
-  std::variant<std::string, int64_t, double, bool> value;
+  std::variant<std::monostate, std::string, int64_t, double, bool> value;
 };
 
 class Log {

@@ -18,6 +18,15 @@ TEST(LogTest, LogfmtQuotesOnlyWhatNeedsIt) {
             "time=t level=info event=ready grpc=unix:/run/a.sock note=\"two words\" empty=\"\"");
 }
 
+TEST(LogTest, WhatIsNotThereIsNoField) {
+  const std::optional<std::string> here = "x", empty = "", absent;
+  EXPECT_EQ(FormatLogLine(LogFormat::kLogfmt, "t", "info", "e",
+                          {{"absent", absent}, {"here", here}, {"empty", empty}}),
+            "time=t level=info event=e here=x empty=\"\"");
+  EXPECT_EQ(FormatLogLine(LogFormat::kJson, "t", "info", "e", {{"absent", absent}, {"n", 1}}),
+            R"({"time":"t","level":"info","event":"e","n":1})");
+}
+
 TEST(LogTest, NoTextLeavesItsLineOrField) {
   const std::string hostile("a\nb\0c\x1b[31m\"x=1\\\xff\xf0\x9f\x98\x80", 20);
   for (const LogFormat format : {LogFormat::kLogfmt, LogFormat::kJson}) {

@@ -125,6 +125,8 @@ absl::Status UploadCall::Complete() {
   call_.AddSent(static_cast<int64_t>(response_.ByteSizeLong()));
   service_.log.Info("weights uploaded", {{"client", call_.client()},
                                          {"request", call_.request()},
+                                         {"trace_id", call_.caller().trace.trace_id},
+                                         {"span_id", call_.caller().trace.span_id},
                                          {"name", name_},
                                          {"version", info.version},
                                          {"bytes", info.bytes},

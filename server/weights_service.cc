@@ -34,6 +34,8 @@ grpc::ServerUnaryReactor* WeightsService::Seal(grpc::CallbackServerContext* cont
                        ToProto(info, *response->mutable_weights());
                        service_.log.Info("weights sealed", {{"client", caller.client},
                                                             {"request", caller.request},
+                                                            {"trace_id", caller.trace.trace_id},
+                                                            {"span_id", caller.trace.span_id},
                                                             {"name", info.spec.name},
                                                             {"version", info.version}});
                        return absl::OkStatus();
@@ -68,6 +70,8 @@ grpc::ServerUnaryReactor* WeightsService::Drop(grpc::CallbackServerContext* cont
                        }
                        service_.log.Info("weights dropped", {{"client", caller.client},
                                                              {"request", caller.request},
+                                                             {"trace_id", caller.trace.trace_id},
+                                                             {"span_id", caller.trace.span_id},
                                                              {"weights", request->weights()},
                                                              {"versions", dropped}});
                        return absl::OkStatus();

@@ -40,7 +40,7 @@ double MicrosecondsSince(Instant begin) { return 1e-3 * static_cast<double>(Stea
 // and a channel made the same way.
 class Echo {
  public:
-  explicit Echo(const Endpoint& endpoint) : stub_(MakeChannel(endpoint, ClientOptions{})) {}
+  explicit Echo(const Endpoint& endpoint) : stub_(MakeChannel(endpoint, ClientOptions{}).value()) {}
 
   absl::StatusOr<double> Call() {
     const Instant begin = SteadyNow();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <optional>
@@ -48,7 +49,9 @@ CLI::Validator Words(const std::map<std::string, Enum>& words) {
 constexpr double kDefaultBenchSeconds = 10;
 
 constexpr char kGlobalOptionsFooter[] =
-    "The global options --endpoint, --json and --timeout are taken, too: see tetradctl --help.";
+    "The global options (--endpoint, --json, --timeout, --tls-..., --token-file) are taken, too: "
+    "see "
+    "tetradctl --help.";
 constexpr char kExamplesFooter[] =
     "Examples:\n"
     "  tetradctl status --endpoint 127.0.0.1:8472\n"
@@ -150,6 +153,8 @@ struct SignatureFlags {
 // Everything CLI11 writes into; one object, because CLI11 keeps references.
 struct Parsed {
   GlobalOptions global;
+  TlsOptions tls;
+  std::string log_level, lease;
   double timeout_seconds = 0;
   std::string name, directory, pattern, dialect = "auto";
   bool ignore_input_scales = false;
@@ -166,8 +171,35 @@ struct Parsed {
 };
 
 struct Subcommands {
-  CLI::App *status, *weights, *load, *list, *drop, *seal, *plan, *run, *verify, *bench;
+  CLI::App *status, *weights, *load, *list, *drop, *seal, *plan, *run, *verify, *bench, *admin,
+      *drain, *level, *end_lease;
 };
+
+// Variables of their own: TETRAD_TLS_KEY is the daemon's.
+void DefineSecurity(CLI::App& app, Parsed& p) {
+  app.add_option("--tls-ca", p.tls.root_certificates_file, "Who signed the daemon's certificate")
+      ->envname("TETRADCTL_TLS_CA");
+  app.add_option("--tls-cert", p.tls.certificate_file, "Our certificate")
+      ->envname("TETRADCTL_TLS_CERT");
+  app.add_option("--tls-key", p.tls.key_file, "Its private key")->envname("TETRADCTL_TLS_KEY");
+  app.add_option("--tls-server-name", p.tls.server_name,
+                 "The name in the daemon's certificate, if not that of the endpoint")
+      ->envname("TETRADCTL_TLS_SERVER_NAME");
+  app.add_option("--token-file", p.global.token_file, "The bearer token to show is in this file")
+      ->envname("TETRADCTL_TOKEN_FILE");
+}
+
+void DefineAdmin(CLI::App& app, Subcommands& s, Parsed& p) {
+  s.admin = app.add_subcommand("admin", "What operators do");
+  s.admin->require_subcommand(1);
+  s.drain = s.admin->add_subcommand("drain", "Let the daemon finish what it has and end");
+  s.level = s.admin->add_subcommand("log-level", "Change what the daemon logs");
+  s.level->add_option("level", p.log_level, "The least that is logged")
+      ->required()
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
+  s.end_lease = s.admin->add_subcommand("end-lease", "End a client's lease, with all it holds");
+  s.end_lease->add_option("lease", p.lease, "The lease")->required();
+}
 
 void DefineBench(CLI::App& bench, Parsed& p) {
   p.bench.AddTo(bench, /*required=*/false);
@@ -201,6 +233,8 @@ Subcommands Define(CLI::App& app, Parsed& p) {
   app.add_flag("--json", p.global.json, "Results as JSON on standard output");
   app.add_option("--timeout", p.timeout_seconds, "Deadline of each call in seconds")
       ->check(PositiveSeconds());
+
+  DefineSecurity(app, p);
 
   Subcommands s;
   s.status = app.add_subcommand("status", "What the daemon is and does");
@@ -258,6 +292,7 @@ Subcommands Define(CLI::App& app, Parsed& p) {
 
   s.bench = app.add_subcommand("bench", "Load the daemon and report throughput and latency");
   DefineBench(*s.bench, p);
+  DefineAdmin(app, s, p);
   app.footer(kExamplesFooter);
   return s;
 }
@@ -314,9 +349,35 @@ absl::StatusOr<VerifyCommand> BuildVerify(const Parsed& p) {
   return verify;
 }
 
+std::string Variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+absl::StatusOr<GlobalOptions> BuildGlobal(const Parsed& p) {
+  GlobalOptions global = p.global;
+  if (p.timeout_seconds > 0) global.timeout = absl::Seconds(p.timeout_seconds);
+  if (p.tls.certificate_file.empty() != p.tls.key_file.empty()) {
+    return absl::InvalidArgumentError("--tls-cert and --tls-key belong together");
+  }
+  const bool tls = !p.tls.root_certificates_file.empty() || !p.tls.certificate_file.empty() ||
+                   !p.tls.server_name.empty();
+  if (tls) global.tls = p.tls;
+  global.token = Variable("TETRADCTL_TOKEN");
+  if (!global.token.empty() && !global.token_file.empty()) {
+    return absl::InvalidArgumentError(
+        "TETRADCTL_TOKEN and --token-file (TETRADCTL_TOKEN_FILE) exclude each other");
+  }
+  global.traceparent = Variable("TRACEPARENT");
+  return global;
+}
+
 absl::StatusOr<Command> BuildCommand(const Subcommands& s, const Parsed& p) {
   if (s.status->parsed()) return StatusCommand{};
   if (s.list->parsed()) return WeightsListCommand{};
+  if (s.drain->parsed()) return DrainCommand{};
+  if (s.level->parsed()) return LogLevelCommand{p.log_level};
+  if (s.end_lease->parsed()) return EndLeaseCommand{p.lease};
   if (s.seal->parsed()) return WeightsSealCommand{p.name, p.version};
   if (s.bench->parsed()) {
     auto bench = BuildBench(*s.bench, p);
@@ -350,7 +411,7 @@ absl::StatusOr<Command> BuildCommand(const Subcommands& s, const Parsed& p) {
   return *std::move(verify);
 }
 
-// "status, weights, plan, run, verify or bench".
+// "status, weights, plan, run, verify, bench or admin".
 std::string SubcommandNames(const CLI::App& app) {
   const auto subcommands = app.get_subcommands([](const CLI::App*) { return true; });
   std::string names;
@@ -396,10 +457,11 @@ absl::StatusOr<Invocation> ParseArguments(std::vector<std::string> arguments) {
   } catch (const CLI::Error& error) {
     return absl::InvalidArgumentError(error.what());
   }
-  if (parsed.timeout_seconds > 0) parsed.global.timeout = absl::Seconds(parsed.timeout_seconds);
+  auto global = BuildGlobal(parsed);
+  if (!global.ok()) return global.status();
   auto command = BuildCommand(subcommands, parsed);
   if (!command.ok()) return command.status();
-  return Invocation{parsed.global, *std::move(command)};
+  return Invocation{*std::move(global), *std::move(command)};
 }
 
 }  // namespace tetrad::cli

@@ -2,11 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The command line of tetradctl as plain values. Parsing touches nothing but
-// its input and the environment variable TETRAD_ENDPOINT; whatever it accepts
-// is well formed, but only the daemon knows whether it is possible.
+// its input and the environment (docs/cli.md names the variables); whatever it
+// accepts is well formed, but only the daemon knows whether it is possible.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -15,6 +16,8 @@
 #include "absl/time/time.h"
 #include "tetrad/v1/types.pb.h"
 #include "tetrad/v1/weights.pb.h"
+
+#include "clients/cpp/client.h"
 
 namespace tetrad::cli {
 
@@ -26,6 +29,10 @@ struct GlobalOptions {
   std::string endpoint = kDefaultEndpoint;
   bool json = false;
   absl::Duration timeout;  // zero: the client's defaults
+  std::optional<TlsOptions> tls;
+  std::string token;  // of the environment only: everybody may read a command line
+  std::string token_file;
+  std::string traceparent;
 };
 
 struct StatusCommand {};
@@ -74,14 +81,23 @@ struct BenchCommand {
   bool plan = true;  // one handle; else the signature with each request
 };
 
+struct DrainCommand {};
+struct LogLevelCommand {
+  std::string level;
+};
+struct EndLeaseCommand {
+  std::string lease;
+};
+
 // The answer to --help, --help-all and --version.
 struct HelpText {
   std::string text;
 };
 
-using Command = std::variant<StatusCommand, WeightsLoadCommand, WeightsListCommand,
-                             WeightsDropCommand, WeightsSealCommand, PlanCommand, RunCommand,
-                             VerifyCommand, BenchCommand, HelpText>;
+using Command =
+    std::variant<StatusCommand, WeightsLoadCommand, WeightsListCommand, WeightsDropCommand,
+                 WeightsSealCommand, PlanCommand, RunCommand, VerifyCommand, BenchCommand,
+                 DrainCommand, LogLevelCommand, EndLeaseCommand, HelpText>;
 
 struct Invocation {
   GlobalOptions global;

@@ -31,8 +31,15 @@ T ParseAs(const std::string& line) {
 
 class ArgumentsTest : public ::testing::Test {
  protected:
-  void SetUp() override { unsetenv("TETRAD_ENDPOINT"); }
-  void TearDown() override { unsetenv("TETRAD_ENDPOINT"); }
+  void SetUp() override { Clear(); }
+  void TearDown() override { Clear(); }
+  static void Clear() {
+    for (const char* variable :
+         {"TETRAD_ENDPOINT", "TETRADCTL_TLS_CA", "TETRADCTL_TLS_CERT", "TETRADCTL_TLS_KEY",
+          "TETRADCTL_TLS_SERVER_NAME", "TETRADCTL_TOKEN", "TETRADCTL_TOKEN_FILE", "TRACEPARENT"}) {
+      unsetenv(variable);
+    }
+  }
 };
 
 TEST_F(ArgumentsTest, GlobalOptionsStandAnywhere) {
@@ -52,6 +59,53 @@ TEST_F(ArgumentsTest, EndpointComesFromTheEnvironmentUnlessGiven) {
   setenv("TETRAD_ENDPOINT", "env:1", 1);
   EXPECT_EQ(Parse("status")->global.endpoint, "env:1");
   EXPECT_EQ(Parse("status -e flag:2")->global.endpoint, "flag:2");
+}
+
+TEST_F(ArgumentsTest, TlsIsWantedByAnyOfItsOptions) {
+  EXPECT_FALSE(Parse("status")->global.tls.has_value());
+  const auto all = Parse("status --tls-ca a --tls-cert c --tls-key k --tls-server-name n");
+  ASSERT_TRUE(all.ok()) << all.status();
+  ASSERT_TRUE(all->global.tls.has_value());
+  EXPECT_EQ(all->global.tls->root_certificates_file, "a");
+  EXPECT_EQ(all->global.tls->certificate_file, "c");
+  EXPECT_EQ(all->global.tls->key_file, "k");
+  EXPECT_EQ(all->global.tls->server_name, "n");
+  EXPECT_TRUE(Parse("status --tls-server-name n")->global.tls.has_value());
+  for (const char* half : {"status --tls-cert c", "status --tls-key k --tls-ca a"}) {
+    EXPECT_EQ(Parse(half).status().message(), "--tls-cert and --tls-key belong together");
+  }
+  setenv("TETRADCTL_TLS_CA", "env", 1);
+  EXPECT_EQ(Parse("status")->global.tls->root_certificates_file, "env");
+  EXPECT_EQ(Parse("status --tls-ca flag")->global.tls->root_certificates_file, "flag");
+}
+
+TEST_F(ArgumentsTest, TokensComeFromFilesAndTheEnvironmentOnly) {
+  EXPECT_EQ(Parse("status --token-file f")->global.token_file, "f");
+  EXPECT_FALSE(Parse("status --token secret").ok());
+  setenv("TETRADCTL_TOKEN", "secret", 1);
+  EXPECT_EQ(Parse("status")->global.token, "secret");
+  const absl::Status both = Parse("status --token-file f").status();
+  EXPECT_THAT(std::string(both.message()), HasSubstr("exclude each other"));
+  EXPECT_EQ(both.message().find("secret"), absl::string_view::npos);
+  unsetenv("TETRADCTL_TOKEN");
+  setenv("TETRADCTL_TOKEN_FILE", "env", 1);
+  EXPECT_EQ(Parse("status")->global.token_file, "env");
+}
+
+TEST_F(ArgumentsTest, TheTraceComesFromTheEnvironment) {
+  EXPECT_EQ(Parse("status")->global.traceparent, "");
+  setenv("TRACEPARENT", "00-a", 1);
+  EXPECT_EQ(Parse("status")->global.traceparent, "00-a");
+}
+
+TEST_F(ArgumentsTest, AdminCommands) {
+  ParseAs<DrainCommand>("admin drain");
+  EXPECT_EQ(ParseAs<LogLevelCommand>("admin log-level debug").level, "debug");
+  EXPECT_EQ(ParseAs<EndLeaseCommand>("admin end-lease l-1").lease, "l-1");
+  for (const char* line : {"admin", "admin drain now", "admin log-level", "admin log-level loud",
+                           "admin end-lease", "admin frob"}) {
+    EXPECT_FALSE(Parse(line).ok()) << line;
+  }
 }
 
 TEST_F(ArgumentsTest, WeightsCommands) {
@@ -169,9 +223,10 @@ TEST_F(ArgumentsTest, RefusalsNameTheOption) {
     const char* line;
     const char* message;
   } kCases[] = {
-      {"", "a subcommand is required: status, weights, plan, run, verify or bench"},
+      {"", "a subcommand is required: status, weights, plan, run, verify, bench or admin"},
       {"--odd", "a subcommand is required"},
-      {"frob", "unknown subcommand 'frob'; expected status, weights, plan, run, verify or bench"},
+      {"frob",
+       "unknown subcommand 'frob'; expected status, weights, plan, run, verify, bench or admin"},
       {"--json frob -x", "unknown subcommand 'frob'"},
       {"weights", "a subcommand is required: load, list, drop or seal"},
       {"weights upload f", "unknown subcommand 'upload'; expected load, list, drop or seal"},

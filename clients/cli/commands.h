@@ -21,7 +21,7 @@ namespace tetrad::cli {
 struct Session {
   Client& client;
   const Output& output;
-  CallOptions call;  // deadline and cancellation of every call
+  CallOptions call;  // deadline, cancellation and trace of every call
 };
 
 absl::StatusOr<int> Run(const Session& session, const StatusCommand& command);
@@ -33,6 +33,9 @@ absl::StatusOr<int> Run(const Session& session, const RunCommand& command);
 absl::StatusOr<int> Run(const Session& session, const VerifyCommand& command);
 absl::StatusOr<int> Run(const Session& session, const BenchCommand& command);
 absl::StatusOr<int> Run(const Session& session, const WeightsSealCommand& command);
+absl::StatusOr<int> Run(const Session& session, const DrainCommand& command);
+absl::StatusOr<int> Run(const Session& session, const LogLevelCommand& command);
+absl::StatusOr<int> Run(const Session& session, const EndLeaseCommand& command);
 
 // Runs a whole command line: parse, connect, execute, report. Results that
 // could not be written are a failure.

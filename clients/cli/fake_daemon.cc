@@ -41,6 +41,7 @@ FakeDaemon::FakeDaemon(Fault fault) : fault_(fault) {
   builder.RegisterService(static_cast<v1::Status::Service*>(this));
   builder.RegisterService(static_cast<v1::Weights::Service*>(this));
   builder.RegisterService(static_cast<v1::Gemm::Service*>(this));
+  builder.RegisterService(static_cast<v1::Admin::Service*>(this));
   server_ = builder.BuildAndStart();
 }
 
@@ -66,8 +67,22 @@ int FakeDaemon::plans_held() const {
   return static_cast<int>(plans_.size());
 }
 
-grpc::Status FakeDaemon::GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
+std::string FakeDaemon::last_metadata(const std::string& key) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = metadata_.find(key);
+  return found == metadata_.end() ? "" : found->second;
+}
+
+grpc::Status FakeDaemon::GetStatus(grpc::ServerContext* context, const v1::GetStatusRequest*,
                                    v1::GetStatusResponse* response) {
+  {
+    const std::lock_guard lock(mutex_);
+    metadata_.clear();
+    for (const auto& [key, value] : context->client_metadata()) {
+      metadata_.emplace(std::string(key.data(), key.size()),
+                        std::string(value.data(), value.size()));
+    }
+  }
   response->set_version("fake");
   response->set_state("serving");
   response->set_max_inline_bytes(1 << 20);
@@ -319,6 +334,27 @@ grpc::Status FakeDaemon::Release(grpc::ServerContext*, const v1::ReleaseRequest*
                                  v1::ReleaseResponse*) {
   const std::lock_guard lock(mutex_);
   if (plans_.erase(request->plan()) == 0) return {grpc::StatusCode::ABORTED, "stale plan"};
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeDaemon::Drain(grpc::ServerContext*, const v1::DrainRequest*,
+                               v1::DrainResponse* response) {
+  response->set_lame_duck_seconds(5);
+  response->set_drain_seconds(25);
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeDaemon::SetLogLevel(grpc::ServerContext*, const v1::SetLogLevelRequest* request,
+                                     v1::SetLogLevelResponse* response) {
+  const std::lock_guard lock(mutex_);
+  response->set_previous(std::exchange(log_level_, request->level()));
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeDaemon::EndLease(grpc::ServerContext*, const v1::EndLeaseRequest* request,
+                                  v1::EndLeaseResponse* response) {
+  if (request->lease() != "lease-1") return {grpc::StatusCode::NOT_FOUND, "no such lease"};
+  response->set_client("token:someone");
   return grpc::Status::OK;
 }
 

@@ -17,6 +17,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "absl/status/statusor.h"
+#include "tetrad/v1/admin.grpc.pb.h"
 #include "tetrad/v1/gemm.grpc.pb.h"
 #include "tetrad/v1/status.grpc.pb.h"
 #include "tetrad/v1/weights.grpc.pb.h"
@@ -42,7 +43,8 @@ enum class Fault {
 
 class FakeDaemon final : public v1::Status::Service,
                          public v1::Weights::Service,
-                         public v1::Gemm::Service {
+                         public v1::Gemm::Service,
+                         public v1::Admin::Service {
  public:
   explicit FakeDaemon(Fault fault = Fault::kNone);
   ~FakeDaemon() override;
@@ -51,8 +53,10 @@ class FakeDaemon final : public v1::Status::Service,
   std::vector<std::string> weights() const;  // names held now
   int executions() const;
   int plans_held() const;
+  // Of the last GetStatus; empty if it came without.
+  std::string last_metadata(const std::string& key) const;
 
-  grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
+  grpc::Status GetStatus(grpc::ServerContext* context, const v1::GetStatusRequest*,
                          v1::GetStatusResponse* response) override;
   grpc::Status Upload(grpc::ServerContext*, grpc::ServerReader<v1::UploadRequest>* reader,
                       v1::UploadResponse* response) override;
@@ -70,6 +74,12 @@ class FakeDaemon final : public v1::Status::Service,
                        v1::ExecuteResponse* response) override;
   grpc::Status Release(grpc::ServerContext*, const v1::ReleaseRequest* request,
                        v1::ReleaseResponse*) override;
+  grpc::Status Drain(grpc::ServerContext*, const v1::DrainRequest*,
+                     v1::DrainResponse* response) override;
+  grpc::Status SetLogLevel(grpc::ServerContext*, const v1::SetLogLevelRequest* request,
+                           v1::SetLogLevelResponse* response) override;
+  grpc::Status EndLease(grpc::ServerContext*, const v1::EndLeaseRequest* request,
+                        v1::EndLeaseResponse* response) override;
 
  private:
   struct Held {
@@ -85,10 +95,12 @@ class FakeDaemon final : public v1::Status::Service,
   const Fault fault_;
   std::string folder_, endpoint_;
   mutable std::mutex mutex_;
-  std::map<std::string, Held> held_;            // guarded by mutex_
-  std::map<std::string, v1::Signature> plans_;  // guarded by mutex_
-  int next_plan_ = 0;                           // guarded by mutex_
-  int executions_ = 0;                          // guarded by mutex_
+  std::map<std::string, Held> held_;             // guarded by mutex_
+  std::map<std::string, v1::Signature> plans_;   // guarded by mutex_
+  int next_plan_ = 0;                            // guarded by mutex_
+  std::map<std::string, std::string> metadata_;  // guarded by mutex_
+  std::string log_level_ = "info";               // guarded by mutex_
+  int executions_ = 0;                           // guarded by mutex_
   std::unique_ptr<grpc::Server> server_;
 };
 

@@ -41,13 +41,16 @@ int Execute(std::vector<std::string> arguments, const Output& output, std::stop_
     return Fail(output, endpoint.status(), kExitUsage);
   }
   ClientOptions options;
+  options.tls = global.tls;
+  options.token = global.token;
+  options.token_file = global.token_file;
   if (global.timeout > absl::ZeroDuration()) {
     options.connect_timeout = std::min(options.connect_timeout, global.timeout);
   }
   const absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(global.endpoint, options);
   if (!client.ok()) return Fail(output, client.status(), kExitDaemon);
 
-  const Session session{**client, output, CallOptions{global.timeout, cancel}};
+  const Session session{**client, output, CallOptions{global.timeout, cancel, global.traceparent}};
   const absl::StatusOr<int> result = Dispatch(invocation->command, session);
   if (!result.ok() && cancel.stop_requested()) {
     return Fail(output, absl::CancelledError("interrupted"), kExitInterrupted);

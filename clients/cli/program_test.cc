@@ -104,6 +104,42 @@ TEST_F(ProgramTest, WeightsCommands) {
   EXPECT_EQ(OnDaemon("weights load q -d absent -p e").code, kExitDaemon);
 }
 
+TEST_F(ProgramTest, AdminCommands) {
+  EXPECT_EQ(OnDaemon("admin drain").out,
+            "draining: takes requests for 5 s, then ends within 25 s\n");
+  EXPECT_EQ(OnDaemon("admin drain --json").lines()[0]["drain_seconds"], 25);
+  EXPECT_EQ(OnDaemon("admin log-level debug").out, "log level debug, it was info\n");
+  EXPECT_EQ(OnDaemon("admin log-level error --json").lines()[0]["previous"], "debug");
+  EXPECT_EQ(OnDaemon("admin end-lease lease-1").out, "ended lease lease-1 of token:someone\n");
+  EXPECT_EQ(OnDaemon("admin end-lease lease-1 --json").lines()[0]["client"], "token:someone");
+  const Ran unknown = OnDaemon("admin end-lease lease-2");
+  EXPECT_EQ(unknown.code, kExitDaemon);
+  EXPECT_THAT(unknown.err, HasSubstr("NOT_FOUND"));
+}
+
+TEST_F(ProgramTest, TokenAndTraceGoWithEveryCall) {
+  const std::string file = ::testing::TempDir() + "tetrad-program-token";
+  std::ofstream(file) << "s3cret.\n";
+  setenv("TRACEPARENT", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", 1);
+  EXPECT_EQ(OnDaemon("status --token-file " + file).code, kExitOk);
+  unsetenv("TRACEPARENT");
+  EXPECT_EQ(daemon_.last_metadata("authorization"), "Bearer s3cret.");
+  EXPECT_EQ(daemon_.last_metadata("traceparent"),
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+  EXPECT_EQ(OnDaemon("status").code, kExitOk);
+  EXPECT_EQ(daemon_.last_metadata("authorization"), "");
+  EXPECT_EQ(daemon_.last_metadata("traceparent"), "");
+
+  std::ofstream(file) << "two words";
+  const Ran malformed = OnDaemon("status --token-file " + file);
+  EXPECT_EQ(malformed.code, kExitDaemon);
+  EXPECT_THAT(malformed.err, HasSubstr(file));
+  EXPECT_THAT(malformed.err, Not(HasSubstr("two words")));
+  std::filesystem::remove(file);
+  EXPECT_EQ(OnDaemon("status --token-file " + file).code, kExitDaemon);
+  EXPECT_EQ(RunLine("status -e 192.0.2.1:1 --tls-ca /nonexistent").code, kExitDaemon);
+}
+
 TEST_F(ProgramTest, PlanShowsAndReleases) {
   UploadWeights();
   const Ran plan = OnDaemon("plan -w w --m 3,4");

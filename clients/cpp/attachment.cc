@@ -8,6 +8,8 @@
 #include <optional>
 #include <utility>
 
+#include "absl/time/clock.h"
+
 #include "clients/cpp/connection.h"
 
 namespace tetrad {
@@ -17,8 +19,9 @@ class Attachment::Stream final : public grpc::ClientReadReactor<v1::AttachEvent>
   explicit Stream(std::shared_ptr<Client::Connection> connection)
       : connection_(std::move(connection)) {}
 
-  void Start(const std::string& resume) {
+  void Start(const std::string& resume, const CallOptions& call) {
     request_.set_resume(resume);
+    AddMetadata(call, *connection_->token, context_);
     connection_->memory.async()->Attach(&context_, &request_, this);
     StartRead(&incoming_);
     StartCall();
@@ -55,8 +58,7 @@ class Attachment::Stream final : public grpc::ClientReadReactor<v1::AttachEvent>
   void OnDone(const grpc::Status& status) override {
     {
       std::lock_guard lock(mutex_);
-      ended_ = status.ok() ? absl::CancelledError("the lease was ended")
-                           : connection_->Named(FromGrpcStatus(status));
+      ended_ = status.ok() ? absl::CancelledError("the lease was ended") : FromGrpcStatus(status);
     }
     lost_.request_stop();
     // Last: whoever waits for it may destroy this.
@@ -73,7 +75,7 @@ class Attachment::Stream final : public grpc::ClientReadReactor<v1::AttachEvent>
   }
   absl::Status status() const {
     std::lock_guard lock(mutex_);
-    return ended_.value_or(absl::OkStatus());
+    return connection_->Named(ended_.value_or(absl::OkStatus()));
   }
   std::stop_token lost() const { return lost_.get_token(); }
 
@@ -94,13 +96,21 @@ class Attachment::Stream final : public grpc::ClientReadReactor<v1::AttachEvent>
 absl::StatusOr<std::unique_ptr<Attachment>> Attachment::Open(
     std::shared_ptr<Client::Connection> connection, const std::string& resume,
     const CallOptions& call) {
-  const absl::Duration limit =
-      call.deadline > absl::ZeroDuration() ? call.deadline : connection->options.deadline;
-  const auto stream = std::make_shared<Stream>(std::move(connection));
-  stream->Start(resume);
-  std::unique_ptr<Attachment> attachment(new Attachment(stream));
-  if (absl::Status status = stream->WaitForLease(limit, call.cancel); !status.ok()) return status;
-  return attachment;
+  std::shared_ptr<Stream> held;
+  const absl::Status status = connection->Repeated(
+      Rpc::kAttach, call, connection->options.deadline, [&](absl::Time deadline) -> Attempted {
+        auto stream = std::make_shared<Stream>(connection);
+        stream->Start(resume, call);
+        const absl::Status status = stream->WaitForLease(deadline - absl::Now(), call.cancel);
+        if (!status.ok()) {
+          stream->Close();
+          return {status};
+        }
+        held = std::move(stream);
+        return {absl::OkStatus()};
+      });
+  if (!status.ok()) return status;
+  return std::unique_ptr<Attachment>(new Attachment(std::move(held)));
 }
 
 Attachment::Attachment(std::shared_ptr<Stream> stream) : stream_(std::move(stream)) {}

@@ -3,9 +3,9 @@
 #include "clients/cpp/client.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
+#include <arpa/inet.h>
 #include <grpcpp/grpcpp.h>
 
 #include "absl/strings/str_cat.h"
@@ -19,21 +19,15 @@ namespace {
 
 constexpr size_t kUploadChunkBytes = 1 << 20;
 
-// Fails as soon as the first attempt does, instead of retrying until the
-// timeout: the common cause is a daemon that is not there.
-absl::Status WaitUntilReady(grpc::Channel& channel, absl::Duration timeout) {
-  const auto deadline = std::chrono::system_clock::now() + absl::ToChronoMicroseconds(timeout);
-  for (;;) {
-    const grpc_connectivity_state state = channel.GetState(/*try_to_connect=*/true);
-    if (state == GRPC_CHANNEL_READY) return absl::OkStatus();
-    if (state == GRPC_CHANNEL_TRANSIENT_FAILURE || state == GRPC_CHANNEL_SHUTDOWN) {
-      return absl::UnavailableError("nobody accepts connections there");
-    }
-    if (!channel.WaitForStateChange(state, deadline)) {
-      return absl::UnavailableError(
-          absl::StrCat("no answer within ", absl::FormatDuration(timeout)));
-    }
-  }
+bool IsLoopbackIpv4(const std::string& host) {
+  in_addr address{};
+  return ::inet_pton(AF_INET, host.c_str(), &address) == 1 && ntohl(address.s_addr) >> 24 == 127;
+}
+
+// Whether what is sent to it can be seen on this machine only.
+bool StaysHere(const Endpoint& endpoint) {
+  return endpoint.kind == Endpoint::Kind::kUnix || endpoint.host == "localhost" ||
+         endpoint.host == "::1" || IsLoopbackIpv4(endpoint.host);
 }
 
 }  // namespace
@@ -42,22 +36,31 @@ Client::Client(std::shared_ptr<Connection> connection) : connection_(std::move(c
 Client::~Client() = default;
 
 const std::string& Client::endpoint() const { return connection_->endpoint; }
+int64_t Client::retries() const { return connection_->retries.load(std::memory_order_relaxed); }
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(std::string_view endpoint,
                                                         const ClientOptions& options) {
   const absl::StatusOr<Endpoint> parsed = ParseEndpoint(endpoint);
   if (!parsed.ok()) return parsed.status();
   if (absl::Status status = CheckReachable(*parsed); !status.ok()) return status;
-  const std::shared_ptr<grpc::Channel> channel = MakeChannel(*parsed, options);
-  auto connection = std::make_shared<Connection>(parsed->ToString(), options, channel);
-  if (absl::Status status = WaitUntilReady(*channel, options.connect_timeout); !status.ok()) {
-    return connection->Named(status);
+  auto token = BearerToken::Make(options.token, options.token_file);
+  if (!token.ok()) return token.status();
+  if (!(*token)->empty() && !options.tls.has_value() && !StaysHere(*parsed)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        parsed->ToString(), ": a token is not sent in the clear to another machine; use TLS"));
   }
+  const auto channel = MakeChannel(*parsed, options);
+  if (!channel.ok()) return channel.status();
+  auto connection =
+      std::make_shared<Connection>(parsed->ToString(), options, *channel, *std::move(token));
+  const absl::Status connected = connection->AwaitConnection(absl::InfiniteFuture(), {});
+  if (!connected.ok()) return connection->Named(connected);
   return std::unique_ptr<Client>(new Client(std::move(connection)));
 }
 
 absl::StatusOr<v1::GetStatusResponse> Client::GetStatus(const CallOptions& call) {
-  return connection_->Unary(connection_->status, &v1::Status::Stub::GetStatus, {}, call);
+  return connection_->Unary(Rpc::kGetStatus, connection_->status, &v1::Status::Stub::GetStatus, {},
+                            call);
 }
 
 absl::StatusOr<v1::WeightsInfo> Client::Upload(const v1::UploadHeader& header,
@@ -65,7 +68,7 @@ absl::StatusOr<v1::WeightsInfo> Client::Upload(const v1::UploadHeader& header,
                                                std::span<const uint8_t> scales,
                                                const Progress& progress,
                                                const CallOptions& options) {
-  OutgoingCall call(options, connection_->options.transfer_deadline);
+  OutgoingCall call = connection_->Begin(options, connection_->options.transfer_deadline);
   v1::UploadResponse response;
   const auto writer = connection_->weights.Upload(call.context(), &response);
   const auto total = static_cast<int64_t>(codes.size() + scales.size());
@@ -98,14 +101,20 @@ absl::StatusOr<v1::WeightsInfo> Client::Upload(const v1::UploadHeader& header,
 absl::StatusOr<v1::LoadProgress> Client::Load(const v1::LoadRequest& request,
                                               const Progress& progress,
                                               const CallOptions& options) {
-  OutgoingCall call(options, connection_->options.transfer_deadline);
-  const auto reader = connection_->weights.Load(call.context(), request);
   v1::LoadProgress message;
-  while (reader->Read(&message)) {
-    if (progress) progress(message.bytes_done(), message.bytes_total());
-  }
-  const grpc::Status status = reader->Finish();
-  if (!status.ok()) return connection_->Named(FromGrpcStatus(status));
+  const absl::Status status = connection_->Repeated(
+      Rpc::kLoad, options, connection_->options.transfer_deadline,
+      [&](absl::Time deadline) -> Attempted {
+        OutgoingCall call(options, deadline, *connection_->token);
+        const auto reader = connection_->weights.Load(call.context(), request);
+        bool began = false;
+        while (reader->Read(&message)) {
+          began = true;
+          if (progress) progress(message.bytes_done(), message.bytes_total());
+        }
+        return {FromGrpcStatus(reader->Finish()), /*last=*/began};
+      });
+  if (!status.ok()) return status;
   if (!message.has_weights()) {
     return absl::InternalError("the daemon ended a load without saying what it loaded");
   }
@@ -117,19 +126,22 @@ absl::StatusOr<v1::WeightsInfo> Client::Seal(const std::string& name, int64_t ve
   v1::SealRequest request;
   request.set_name(name);
   request.set_version(version);
-  auto response = connection_->Unary(connection_->weights, &v1::Weights::Stub::Seal, request, call);
+  auto response =
+      connection_->Unary(Rpc::kSeal, connection_->weights, &v1::Weights::Stub::Seal, request, call);
   if (!response.ok()) return response.status();
   return std::move(*response->mutable_weights());
 }
 
 absl::StatusOr<v1::ListWeightsResponse> Client::ListWeights(const CallOptions& call) {
-  return connection_->Unary(connection_->weights, &v1::Weights::Stub::List, {}, call);
+  return connection_->Unary(Rpc::kListWeights, connection_->weights, &v1::Weights::Stub::List, {},
+                            call);
 }
 
 absl::StatusOr<int> Client::Drop(const std::string& weights, const CallOptions& call) {
   v1::DropRequest request;
   request.set_weights(weights);
-  auto response = connection_->Unary(connection_->weights, &v1::Weights::Stub::Drop, request, call);
+  auto response =
+      connection_->Unary(Rpc::kDrop, connection_->weights, &v1::Weights::Stub::Drop, request, call);
   if (!response.ok()) return response.status();
   return response->dropped();
 }
@@ -143,18 +155,44 @@ absl::StatusOr<v1::PrepareResponse> Client::Prepare(const v1::Signature& signatu
 
 absl::StatusOr<v1::PrepareResponse> Client::Prepare(const v1::PrepareRequest& request,
                                                     const CallOptions& call) {
-  return connection_->Unary(connection_->gemm, &v1::Gemm::Stub::Prepare, request, call);
+  const Rpc rpc = request.lease().empty() ? Rpc::kPrepare : Rpc::kPrepareInLease;
+  return connection_->Unary(rpc, connection_->gemm, &v1::Gemm::Stub::Prepare, request, call);
 }
 
 absl::StatusOr<v1::ExecuteResponse> Client::Execute(const v1::ExecuteRequest& request,
                                                     const CallOptions& call) {
-  return connection_->Unary(connection_->gemm, &v1::Gemm::Stub::Execute, request, call);
+  return connection_->Unary(Rpc::kExecute, connection_->gemm, &v1::Gemm::Stub::Execute, request,
+                            call);
 }
 
 absl::Status Client::Release(const std::string& plan, const CallOptions& call) {
   v1::ReleaseRequest request;
   request.set_plan(plan);
-  return connection_->Unary(connection_->gemm, &v1::Gemm::Stub::Release, request, call).status();
+  return connection_
+      ->Unary(Rpc::kRelease, connection_->gemm, &v1::Gemm::Stub::Release, request, call)
+      .status();
+}
+
+absl::StatusOr<v1::DrainResponse> Client::Drain(const CallOptions& call) {
+  return connection_->Unary(Rpc::kDrain, connection_->admin, &v1::Admin::Stub::Drain, {}, call);
+}
+
+absl::StatusOr<std::string> Client::SetLogLevel(const std::string& level, const CallOptions& call) {
+  v1::SetLogLevelRequest request;
+  request.set_level(level);
+  auto response = connection_->Unary(Rpc::kSetLogLevel, connection_->admin,
+                                     &v1::Admin::Stub::SetLogLevel, request, call);
+  if (!response.ok()) return response.status();
+  return std::move(*response->mutable_previous());
+}
+
+absl::StatusOr<std::string> Client::EndLease(const std::string& lease, const CallOptions& call) {
+  v1::EndLeaseRequest request;
+  request.set_lease(lease);
+  auto response = connection_->Unary(Rpc::kEndLease, connection_->admin, &v1::Admin::Stub::EndLease,
+                                     request, call);
+  if (!response.ok()) return response.status();
+  return std::move(*response->mutable_client());
 }
 
 }  // namespace tetrad

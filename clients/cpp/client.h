@@ -8,12 +8,15 @@
 // Thread-safe: calls of one Client may overlap and share its connection.
 // Failures carry the daemon's code and message unchanged (status_mapping.h);
 // UNAVAILABLE additionally names the endpoint. A connection that breaks is
-// re-established by the next call.
+// re-established. Calls that fail for want of one, or that the daemon asks to
+// send later, are repeated within their deadline where that is safe; what is
+// safe is a table in retry.cc, what a caller may rely on in docs/cpp-client.md.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -22,6 +25,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "tetrad/v1/admin.pb.h"
 #include "tetrad/v1/gemm.pb.h"
 #include "tetrad/v1/memory.pb.h"
 #include "tetrad/v1/status.pb.h"
@@ -32,16 +36,35 @@ namespace tetrad {
 class Attachment;
 class ExecuteStream;
 
+// Files in PEM form. They are read by Connect(); a client that is to show others
+// connects anew.
+struct TlsOptions {
+  std::string root_certificates_file = {};  // empty: those of the system
+  std::string certificate_file = {};        // of this client, with its key_file
+  std::string key_file = {};
+  std::string server_name = {};  // in the daemon's certificate; empty: the endpoint's host
+};
+
 struct ClientOptions {
   absl::Duration connect_timeout = absl::Seconds(5);
   absl::Duration deadline = absl::Seconds(60);           // of calls without bulk transfer
   absl::Duration transfer_deadline = absl::Minutes(30);  // of Upload, Load, Write and Read
   int64_t max_message_bytes = int64_t{1} << 30;          // sent or received; at most 2^31 - 1
+  int attempts = 4;                                      // of a call that may be repeated
+  std::optional<TlsOptions> tls = {};  // of TCP; a Unix socket is spoken to plainly
+  // Who this is, sent with every call; one of the two, or none. The file is read
+  // again when the daemon refuses what was in it. Not sent over plain TCP to
+  // another machine.
+  std::string token = {};
+  std::string token_file = {};
 };
 
 struct CallOptions {
   absl::Duration deadline = absl::ZeroDuration();  // zero: the client's
   std::stop_token cancel;                          // stop request: the call ends CANCELLED
+  // W3C Trace Context: the span this call is part of, for the daemon's log. What
+  // is not of that form is not sent.
+  std::string traceparent = {};
 };
 
 class Client {
@@ -52,7 +75,8 @@ class Client {
   // Connects to `unix:PATH` or `HOST:PORT` and waits until the daemon answers.
   // INVALID_ARGUMENT: malformed endpoint. NOT_FOUND, FAILED_PRECONDITION,
   // PERMISSION_DENIED: nothing, no socket, or not our socket at a Unix path.
-  // UNAVAILABLE: nobody answers.
+  // UNAVAILABLE: nobody answers. Of a file that options name: the system's error.
+  // FAILED_PRECONDITION: the token would travel in the clear.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(std::string_view endpoint,
                                                          const ClientOptions& options = {});
   ~Client();
@@ -110,7 +134,15 @@ class Client {
   absl::StatusOr<v1::ListBlocksResponse> ListBlocks(const std::string& lease,
                                                     const CallOptions& call = {});
 
+  // Of tetrad.v1.Admin, for operators. What SetLogLevel returns is the level
+  // before, what EndLease returns whose lease it was.
+  absl::StatusOr<v1::DrainResponse> Drain(const CallOptions& call = {});
+  absl::StatusOr<std::string> SetLogLevel(const std::string& level, const CallOptions& call = {});
+  absl::StatusOr<std::string> EndLease(const std::string& lease, const CallOptions& call = {});
+
   const std::string& endpoint() const;
+  // Calls that were made again, so far.
+  int64_t retries() const;
 
  private:
   friend class Attachment;

@@ -4,6 +4,8 @@
 // The calls of tetrad.v1.Memory.
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+
 #include "clients/cpp/attachment.h"
 #include "clients/cpp/client.h"
 #include "clients/cpp/connection.h"
@@ -23,7 +25,9 @@ absl::StatusOr<std::unique_ptr<Attachment>> Client::Attach(const std::string& re
 absl::Status Client::Detach(const std::string& lease, const CallOptions& call) {
   v1::DetachRequest request;
   request.set_lease(lease);
-  return connection_->Unary(connection_->memory, &v1::Memory::Stub::Detach, request, call).status();
+  return connection_
+      ->Unary(Rpc::kDetach, connection_->memory, &v1::Memory::Stub::Detach, request, call)
+      .status();
 }
 
 absl::StatusOr<v1::BlockInfo> Client::Allocate(const std::string& lease, int64_t bytes,
@@ -31,15 +35,15 @@ absl::StatusOr<v1::BlockInfo> Client::Allocate(const std::string& lease, int64_t
   v1::AllocateRequest request;
   request.set_lease(lease);
   request.set_bytes(bytes);
-  auto response =
-      connection_->Unary(connection_->memory, &v1::Memory::Stub::Allocate, request, call);
+  auto response = connection_->Unary(Rpc::kAllocate, connection_->memory,
+                                     &v1::Memory::Stub::Allocate, request, call);
   if (!response.ok()) return response.status();
   return std::move(*response->mutable_block());
 }
 
 absl::Status Client::Write(const std::string& block, int64_t offset, std::span<const uint8_t> data,
                            const CallOptions& options) {
-  OutgoingCall call(options, connection_->options.transfer_deadline);
+  OutgoingCall call = connection_->Begin(options, connection_->options.transfer_deadline);
   v1::WriteResponse response;
   const auto writer = connection_->memory.Write(call.context(), &response);
   v1::WriteRequest message;
@@ -62,25 +66,31 @@ absl::Status Client::Write(const std::string& block, int64_t offset, std::span<c
 
 absl::Status Client::Read(const std::string& block, int64_t offset, std::span<uint8_t> out,
                           const CallOptions& options) {
-  OutgoingCall call(options, connection_->options.transfer_deadline);
   if (out.empty()) return absl::OkStatus();  // the daemon would take 0 for all that is left
   v1::ReadRequest request;
   request.set_block(block);
   request.set_offset(offset);
   request.set_bytes(static_cast<int64_t>(out.size()));
-  const auto reader = connection_->memory.Read(call.context(), request);
-  v1::ReadResponse piece;
   size_t got = 0;
   bool fits = true;
-  while (reader->Read(&piece)) {
-    const std::string& data = piece.data();
-    fits = fits && data.size() <= out.size() - got;
-    if (!fits) continue;
-    std::copy(data.begin(), data.end(), out.begin() + static_cast<ptrdiff_t>(got));
-    got += data.size();
-  }
-  const grpc::Status status = reader->Finish();
-  if (!status.ok()) return connection_->Named(FromGrpcStatus(status));
+  const absl::Status status = connection_->Repeated(
+      Rpc::kRead, options, connection_->options.transfer_deadline,
+      [&](absl::Time deadline) -> Attempted {
+        OutgoingCall call(options, deadline, *connection_->token);
+        const auto reader = connection_->memory.Read(call.context(), request);
+        v1::ReadResponse piece;
+        got = 0;
+        fits = true;
+        while (reader->Read(&piece)) {
+          const std::string& data = piece.data();
+          fits = fits && data.size() <= out.size() - got;
+          if (!fits) continue;
+          std::copy(data.begin(), data.end(), out.begin() + static_cast<ptrdiff_t>(got));
+          got += data.size();
+        }
+        return {FromGrpcStatus(reader->Finish())};
+      });
+  if (!status.ok()) return status;
   if (!fits || got != out.size()) {
     return absl::InternalError(
         absl::StrCat("the daemon sent ", got, " of ", out.size(), " bytes, or more"));
@@ -91,14 +101,16 @@ absl::Status Client::Read(const std::string& block, int64_t offset, std::span<ui
 absl::Status Client::Free(const std::string& block, const CallOptions& call) {
   v1::FreeRequest request;
   request.set_block(block);
-  return connection_->Unary(connection_->memory, &v1::Memory::Stub::Free, request, call).status();
+  return connection_->Unary(Rpc::kFree, connection_->memory, &v1::Memory::Stub::Free, request, call)
+      .status();
 }
 
 absl::StatusOr<v1::ListBlocksResponse> Client::ListBlocks(const std::string& lease,
                                                           const CallOptions& call) {
   v1::ListBlocksRequest request;
   request.set_lease(lease);
-  return connection_->Unary(connection_->memory, &v1::Memory::Stub::List, request, call);
+  return connection_->Unary(Rpc::kListBlocks, connection_->memory, &v1::Memory::Stub::List, request,
+                            call);
 }
 
 }  // namespace tetrad

@@ -12,7 +12,7 @@ class ExecuteStream::Stream {
  public:
   Stream(std::shared_ptr<Client::Connection> connection, const CallOptions& options)
       : connection_(std::move(connection)),
-        call_(options, connection_->options.transfer_deadline),
+        call_(connection_->Begin(options, connection_->options.transfer_deadline)),
         stream_(connection_->gemm.ExecuteStream(call_.context())) {}
 
   bool Write(const v1::ExecuteStreamRequest& message) { return stream_->Write(message); }
