@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -49,9 +50,9 @@ AllocationId MakeId(size_t slot, uint32_t uses) {
 
 absl::Status CheckRange(const Allocation& allocation, int64_t offset, int64_t bytes) {
   if (offset < 0 || bytes < 0 || offset > allocation.bytes || bytes > allocation.bytes - offset) {
-    return absl::InvalidArgumentError(absl::StrCat("block: ", bytes, " bytes at offset ", offset,
-                                                   " exceed the allocation's ", allocation.bytes,
-                                                   " bytes"));
+    return ReasonError(Reason::kFieldOutOfRange,
+                       absl::StrCat("block: ", bytes, " bytes at offset ", offset,
+                                    " exceed the allocation's ", allocation.bytes, " bytes"));
   }
   return absl::OkStatus();
 }
@@ -75,7 +76,7 @@ absl::StatusOr<AllocationTable::Slot*> AllocationTable::Find(AllocationId id) {
   const uint64_t value = static_cast<uint64_t>(id);
   const size_t slot = static_cast<uint32_t>(value);
   if (slot >= slots_.size() || slots_[slot].uses != value >> 32 || slots_[slot].uses % 2 == 0) {
-    return absl::AbortedError("allocation: the id is stale or was never given out");
+    return ReasonError(Reason::kStaleHandle, "allocation: the id is stale or was never given out");
   }
   return &slots_[slot];
 }
@@ -86,9 +87,9 @@ absl::Status AllocationTable::Reserve(int64_t bytes) {
     allocated_bytes_ += bytes;
     return absl::OkStatus();
   }
-  return absl::ResourceExhaustedError(absl::StrCat("device memory: ", bytes, " bytes wanted, ",
-                                                   limit_bytes_ - allocated_bytes_, " of ",
-                                                   limit_bytes_, " left"));
+  return ReasonError(Reason::kDeviceMemory,
+                     absl::StrCat("device memory: ", bytes, " bytes wanted, ",
+                                  limit_bytes_ - allocated_bytes_, " of ", limit_bytes_, " left"));
 }
 
 void AllocationTable::GiveBack(int64_t bytes) {
@@ -110,8 +111,8 @@ absl::StatusOr<Allocation> AllocationTable::AddUnlessSealed(const AllocationIden
     return slot.uses % 2 == 1 && slot.sealed && slot.allocation.identity == identity;
   };
   if (writable && std::ranges::any_of(slots_, seals)) {
-    return absl::FailedPreconditionError(
-        "fd: the allocation is sealed, it can be mapped read-only");
+    return ReasonError(Reason::kWeightsSealed,
+                       "fd: the allocation is sealed, it can be mapped read-only");
   }
   return AddLocked(identity, bytes, mapping, writable);
 }
@@ -140,7 +141,7 @@ absl::StatusOr<AllocationTable::Removed> AllocationTable::Remove(AllocationId id
   std::lock_guard lock(mutex_);
   TETRAD_ASSIGN_OR_RETURN(Slot* const slot, Find(id));
   if (slot->pins > 0) {
-    return absl::FailedPreconditionError("allocation: in use by a binding or copy");
+    return ReasonError(Reason::kBusy, "allocation: in use by a binding or copy");
   }
   ++slot->uses;
   --allocations_;
@@ -153,7 +154,7 @@ absl::Status AllocationTable::Seal(
   std::lock_guard lock(mutex_);
   TETRAD_ASSIGN_OR_RETURN(Slot* const slot, Find(id));
   if (slot->write_pins > 0) {
-    return absl::FailedPreconditionError("allocation: being written by a binding or copy");
+    return ReasonError(Reason::kBusy, "allocation: being written by a binding or copy");
   }
   TETRAD_RETURN_IF_ERROR(seal({slot->mapping, slot->allocation.bytes}, slot->writable));
   slot->writable = false;
@@ -165,7 +166,9 @@ absl::StatusOr<uint64_t> AllocationTable::Pin(const BlockRef& block, bool writab
   std::lock_guard lock(mutex_);
   TETRAD_ASSIGN_OR_RETURN(Slot* const slot, Find(block.allocation));
   TETRAD_RETURN_IF_ERROR(CheckRange(slot->allocation, block.offset, block.bytes));
-  if (writable && !slot->writable) return absl::FailedPreconditionError("allocation: it is sealed");
+  if (writable && !slot->writable) {
+    return ReasonError(Reason::kWeightsSealed, "allocation: it is sealed");
+  }
   ++slot->pins;
   slot->write_pins += writable;
   return slot->mapping.address + static_cast<uint64_t>(block.offset);

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 
 #include "engine/device.h"
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -66,7 +67,7 @@ class BindingTable {
   // One launch more; EndLaunch() of its Index() ends it.
   absl::StatusOr<Binding*> BeginLaunch(BindingId id) {
     TETRAD_ASSIGN_OR_RETURN(Slot* const slot, Find(id));
-    if (slot->rebinding) return absl::FailedPreconditionError("binding: it is being bound");
+    if (slot->rebinding) return ReasonError(Reason::kBusy, "binding: it is being bound");
     ++slot->launches;
     return slot->binding.get();
   }
@@ -91,15 +92,15 @@ class BindingTable {
     const size_t index = Index(id);
     if (index >= slots_.size() || slots_[index].uses != static_cast<uint64_t>(id) >> 32 ||
         slots_[index].uses % 2 == 0) {
-      return absl::AbortedError("binding: the id is stale or was never given out");
+      return ReasonError(Reason::kStaleHandle, "binding: the id is stale or was never given out");
     }
     return &slots_[index];
   }
 
   absl::StatusOr<Slot*> FindIdle(BindingId id) {
     TETRAD_ASSIGN_OR_RETURN(Slot* const slot, Find(id));
-    if (slot->launches > 0) return absl::FailedPreconditionError("binding: a launch uses it");
-    if (slot->rebinding) return absl::FailedPreconditionError("binding: it is being bound");
+    if (slot->launches > 0) return ReasonError(Reason::kBusy, "binding: a launch uses it");
+    if (slot->rebinding) return ReasonError(Reason::kBusy, "binding: it is being bound");
     return slot;
   }
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -14,6 +15,12 @@ namespace {
 bool Overlap(const BlockRef& a, const BlockRef& b) {
   return a.allocation == b.allocation && a.bytes > 0 && b.bytes > 0 &&
          a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+}
+
+// As in the schema, where what may also be inline has a name that says which.
+std::string Field(std::string_view operand) {
+  const bool may_be_inline = operand == "row_scale" || operand == "m_values";
+  return absl::StrCat("block_operands.", std::string(operand), may_be_inline ? "_block" : "");
 }
 
 }  // namespace
@@ -45,27 +52,33 @@ absl::Status ResolveBlocks(const Plan& plan, std::string_view client, const Bloc
     const auto& [name, range, exists, want, may_be_inline, to] = all[i];
     to = BlockRef{};
     if (!exists && !range.block.empty()) {
-      return absl::InvalidArgumentError(
+      return FieldError(
+          {Field(name)}, Reason::kFieldConflict,
           absl::StrCat(name, ": a block is named, the signature has no such operand"));
     }
     if (!exists || (range.block.empty() && (want == 0 || may_be_inline))) continue;
     if (range.block.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, ": no block is named, the plan needs ", want, " bytes"));
+      return FieldError({Field(name), "", absl::StrCat(want, " bytes")}, Reason::kFieldMissing,
+                        absl::StrCat(name, ": no block is named, the plan needs ", want, " bytes"));
     }
     const auto fail = [name = name](const absl::Status& status) {
-      return absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
+      return InMessage(Field(name), WithPrefix(absl::StrCat(name, ": "), status));
     };
     auto found = blocks.Find(client, range.block);
     if (!found.ok()) return fail(found.status());
     const auto inside = (*found)->Range(range.offset, range.bytes);
     if (!inside.ok()) return fail(inside.status());
     if (range.offset % kOperandAlignment != 0) {
-      return absl::InvalidArgumentError(absl::StrCat(name, ": offset=", range.offset,
-                                                     " must be a multiple of ", kOperandAlignment));
+      return FieldError({Field(name) + ".offset", absl::StrCat(range.offset),
+                         absl::StrCat("a multiple of ", kOperandAlignment)},
+                        Reason::kFieldOutOfRange,
+                        absl::StrCat(name, ": offset=", range.offset, " must be a multiple of ",
+                                     kOperandAlignment));
     }
     if (range.bytes < want) {
-      return absl::InvalidArgumentError(
+      return FieldError(
+          {Field(name) + ".bytes", absl::StrCat(range.bytes), absl::StrCat("at least ", want)},
+          Reason::kSizeMismatch,
           absl::StrCat(name, ": bytes=", range.bytes, ", the plan needs ", want));
     }
     to = *inside;
@@ -74,9 +87,12 @@ absl::Status ResolveBlocks(const Plan& plan, std::string_view client, const Bloc
   }
   for (const Operand& operand : all) {
     if (&operand.to == &resolved.c || !Overlap(operand.to, resolved.c)) continue;
-    return absl::InvalidArgumentError(absl::StrCat("output: ", resolved.c.bytes,
-                                                   " bytes at offset ", operands.output.offset,
-                                                   " overlap the ", operand.name));
+    return FieldError({Field("output"),
+                       absl::StrCat(resolved.c.bytes, " bytes at offset ", operands.output.offset),
+                       absl::StrCat("no part of ", Field(operand.name))},
+                      Reason::kOperandsOverlap,
+                      absl::StrCat("output: ", resolved.c.bytes, " bytes at offset ",
+                                   operands.output.offset, " overlap the ", operand.name));
   }
   return absl::OkStatus();
 }

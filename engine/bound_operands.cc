@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -24,17 +25,17 @@ absl::StatusOr<uint64_t> BoundOperands::PinOne(const char* name, const BlockRef&
                                                int64_t want, bool writable) {
   if (want == 0) return 0;
   if (block.bytes < want) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": block of ", block.bytes, " bytes, the plan needs ", want));
+    return ReasonError(Reason::kSizeMismatch, absl::StrCat(name, ": block of ", block.bytes,
+                                                           " bytes, the plan needs ", want));
   }
   if (block.offset % kOperandAlignment != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(name, ": block offset ", block.offset,
-                                                   " must be a multiple of ", kOperandAlignment));
+    return ReasonError(Reason::kFieldOutOfRange,
+                       absl::StrCat(name, ": block offset ", block.offset,
+                                    " must be a multiple of ", kOperandAlignment));
   }
   auto pinned = memory_.Pin(block, writable);
   if (!pinned.ok()) {
-    return absl::Status(pinned.status().code(),
-                        absl::StrCat(name, ": ", pinned.status().message()));
+    return WithPrefix(absl::StrCat(name, ": "), pinned.status());
   }
   TETRAD_CHECK(pin_count_ < pins_.size());
   pins_[pin_count_++] = {block.allocation, writable};

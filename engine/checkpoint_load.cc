@@ -20,6 +20,7 @@
 #include "engine/checkpoint/printable.h"
 #include "engine/checkpoint/projection.h"
 #include "engine/load_parts.h"
+#include "engine/support/error_detail.h"
 #include "engine/support/no_memory.h"
 #include "engine/support/status_macros.h"
 
@@ -36,8 +37,9 @@ absl::StatusOr<WeightsSpec> SpecOf(const ProjectionInfo& info, const CheckpointS
                                    const std::string& name) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   if (info.n > kMost || info.k > kMost) {
-    return absl::InvalidArgumentError(absl::StrCat("pattern '", Printable(source.pattern), "': n=",
-                                                   info.n, ", k=", info.k, ", limit ", kMost));
+    return ReasonError(Reason::kIllegalCheckpoint,
+                       absl::StrCat("pattern '", Printable(source.pattern), "': n=", info.n,
+                                    ", k=", info.k, ", limit ", kMost));
   }
   WeightsSpec spec;
   spec.name = name;
@@ -50,7 +52,7 @@ absl::StatusOr<WeightsSpec> SpecOf(const ProjectionInfo& info, const CheckpointS
   return spec;
 }
 
-absl::Status Stopped() { return absl::CancelledError("the load was stopped"); }
+absl::Status Stopped() { return ReasonError(Reason::kCancelled, "the load was stopped"); }
 
 // What the threads of one load share. Helpers hold it by shared pointer, since a
 // job may start when the load is over; what this refers to is touched only between

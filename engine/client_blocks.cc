@@ -7,6 +7,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -35,8 +36,11 @@ ClientBlock::~ClientBlock() {
 
 absl::StatusOr<BlockRef> ClientBlock::Range(int64_t offset, int64_t bytes) const {
   if (offset < 0 || bytes < 0 || offset > bytes_ || bytes > bytes_ - offset) {
-    return absl::InvalidArgumentError(absl::StrCat("block: ", bytes, " bytes at offset ", offset,
-                                                   " exceed the block's ", bytes_, " bytes"));
+    return FieldError({"bytes", absl::StrCat(bytes, " at offset ", offset),
+                       absl::StrCat("at most ", bytes_, " with the offset")},
+                      Reason::kFieldOutOfRange,
+                      absl::StrCat("block: ", bytes, " bytes at offset ", offset,
+                                   " exceed the block's ", bytes_, " bytes"));
   }
   return BlockRef{memory_.allocation, memory_.offset + offset, bytes};
 }
@@ -54,7 +58,8 @@ absl::StatusOr<BlockInfo> ClientBlocks::Allocate(std::string_view client, std::s
                                                  int64_t bytes, Instant now) {
   TETRAD_ASSIGN_OR_RETURN(const LeaseNumber number, leases_.Find(client, lease));
   if (bytes < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("bytes=", bytes, " must be at least 1"));
+    return FieldError({"bytes", absl::StrCat(bytes), "at least 1"}, Reason::kFieldOutOfRange,
+                      absl::StrCat("bytes=", bytes, " must be at least 1"));
   }
   TETRAD_RETURN_IF_ERROR(blocks_.Admissible(client, bytes));
   TETRAD_ASSIGN_OR_RETURN(const BlockRef memory, pool_.Allocate(bytes));

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "engine/machine_limits.h"
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 #include "kernels/cpu/rates.h"
 
@@ -136,8 +137,8 @@ absl::Status CpuDevice::Launch(LaneId lane, BindingId binding, uint64_t ticket) 
     std::lock_guard lock(mutex_);
     const uint64_t in_flight = last_job_ - first_job_ + completions_.size();
     if (in_flight >= static_cast<uint64_t>(limits_.max_in_flight)) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("max_in_flight: ", in_flight, " launches are under way, the limit"));
+      return ReasonError(Reason::kQueueFull, absl::StrCat("max_in_flight: ", in_flight,
+                                                          " launches are under way, the limit"));
     }
     TETRAD_ASSIGN_OR_RETURN(CpuBinding* const launched, bindings_.BeginLaunch(binding));
     Job& job = jobs_[last_job_++ % limits_.max_in_flight];

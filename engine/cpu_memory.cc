@@ -15,6 +15,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -29,10 +30,10 @@ constexpr int64_t kFillPieceBytes = 1 << 20;
 absl::Status SystemError(absl::string_view call, int error) {
   const std::string text = absl::StrCat(call, ": ", std::strerror(error));
   // An imported descriptor may allow less than is asked for, or be sealed just now.
-  if (error == EPERM || error == EACCES) return absl::FailedPreconditionError(text);
+  if (error == EPERM || error == EACCES) return ReasonError(Reason::kWeightsSealed, text);
   return error == ENOMEM || error == EMFILE || error == ENFILE || error == ENOSPC || error == EFBIG
-             ? absl::ResourceExhaustedError(text)
-             : absl::InternalError(text);
+             ? ReasonError(Reason::kDeviceMemory, text)
+             : ReasonError(Reason::kInternal, text);
 }
 
 std::byte* Address(uint64_t address) { return reinterpret_cast<std::byte*>(address); }
@@ -47,8 +48,10 @@ CpuMemory::~CpuMemory() {
 }
 
 absl::StatusOr<Allocation> CpuMemory::Allocate(int64_t bytes) {
-  if (bytes < 0)
-    return absl::InvalidArgumentError(absl::StrCat("bytes=", bytes, " must not be negative"));
+  if (bytes < 0) {
+    return ReasonError(Reason::kFieldOutOfRange,
+                       absl::StrCat("bytes=", bytes, " must not be negative"));
+  }
   const int64_t page = ::sysconf(_SC_PAGESIZE);
   bytes = RoundUp(std::clamp<int64_t>(bytes, 1, INT64_MAX - page), page);
   TETRAD_RETURN_IF_ERROR(table_.Reserve(bytes));
@@ -76,21 +79,21 @@ absl::StatusOr<UniqueFd> CpuMemory::CreateMemfd(int64_t bytes) {
 
 absl::StatusOr<Allocation> CpuMemory::Import(UniqueFd fd, const AllocationIdentity& identity,
                                              int64_t bytes, bool writable) {
-  if (!fd) return absl::InvalidArgumentError("fd: there is none");
+  if (!fd) return ReasonError(Reason::kFieldMissing, "fd: there is none");
   struct stat info;
   if (::fstat(fd.get(), &info) != 0) return SystemError("fstat", errno);
   const int seals = ::fcntl(fd.get(), F_GET_SEALS);
   // Without the size seals the exporter could shrink it under our feet: SIGBUS.
   if (seals < 0 || (seals & kSizeSeals) != kSizeSeals) {
-    return absl::InvalidArgumentError("fd: not a memfd whose size is sealed");
+    return ReasonError(Reason::kFieldMalformed, "fd: not a memfd whose size is sealed");
   }
   if (bytes <= 0 || info.st_size != bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("bytes=", bytes, ": the memfd has ", info.st_size));
+    return ReasonError(Reason::kSizeMismatch,
+                       absl::StrCat("bytes=", bytes, ": the memfd has ", info.st_size));
   }
   if (writable && (seals & kWriteSeals) != 0) {
-    return absl::FailedPreconditionError(
-        "fd: the allocation is sealed, it can be mapped read-only");
+    return ReasonError(Reason::kWeightsSealed,
+                       "fd: the allocation is sealed, it can be mapped read-only");
   }
   TETRAD_RETURN_IF_ERROR(table_.Reserve(bytes));
   return Map(std::move(fd), bytes, identity, writable);

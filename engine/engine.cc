@@ -13,6 +13,7 @@
 #include "engine/plan_source.h"
 #include "engine/steady_clock.h"
 #include "engine/support/doorbell.h"
+#include "engine/support/error_detail.h"
 #include "engine/support/no_memory.h"
 #include "engine/support/status_macros.h"
 
@@ -20,33 +21,37 @@ namespace tetrad {
 namespace {
 
 absl::Status DeviceLost() {
-  return absl::UnavailableError("the device was lost, the daemon restarts");
+  return ReasonError(Reason::kDeviceLost, "the device was lost, the daemon restarts");
 }
 
 absl::Status OutcomeStatus(const Launch& launch, const Signature& signature) {
   switch (launch.outcome) {
     case LaunchOutcome::kDone:
       if (launch.error_word == 0) return absl::OkStatus();
-      return absl::InvalidArgumentError(
-          absl::StrCat("m_values: ",
-                       (launch.error_word & kErrorOffsetsNotMonotone) != 0
-                           ? "offsets must start at 0 and never fall"
-                           : "a count is negative or beyond the capacity",
-                       ", rows=", signature.capacity_rows));
+      // Those that came inline were looked at before.
+      return FieldError({.field = "block_operands.m_values_block",
+                         .limit = absl::StrCat("at most ", signature.capacity_rows, " rows")},
+                        Reason::kCountsBeyondCapacity,
+                        absl::StrCat("m_values: ",
+                                     (launch.error_word & kErrorOffsetsNotMonotone) != 0
+                                         ? "offsets must start at 0 and never fall"
+                                         : "a count is negative or beyond the capacity",
+                                     ", rows=", signature.capacity_rows));
     case LaunchOutcome::kRefused:
+      // Its code is all that came from the device, so no reason is known.
       return absl::Status(launch.code, "the device refused the launch");
     case LaunchOutcome::kFailed:
-      return absl::InternalError("the device reports that the launch failed");
+      return ReasonError(Reason::kInternal, "the device reports that the launch failed");
     case LaunchOutcome::kDeadlineExceeded:
-      return absl::DeadlineExceededError("the deadline passed before the result was ready");
+      return ReasonError(Reason::kDeadline, "the deadline passed before the result was ready");
     case LaunchOutcome::kCancelled:
-      return absl::CancelledError("cancelled by the client");
+      return ReasonError(Reason::kCancelled, "cancelled by the client");
     case LaunchOutcome::kShutDown:
-      return absl::UnavailableError("the engine is shutting down");
+      return ReasonError(Reason::kDraining, "the engine is shutting down");
     case LaunchOutcome::kDeviceLost:
       return DeviceLost();
   }
-  return absl::InternalError("unknown launch outcome");
+  return ReasonError(Reason::kInternal, "unknown launch outcome");
 }
 
 // Below any sensible launch_timeout, so that the thread of Step() need not be
@@ -178,11 +183,12 @@ bool Engine::Impl::Relieve() {
 
 absl::StatusOr<Engine::Impl::Resolved> Engine::Impl::Resolve(
     const SignatureRequest& request) const {
-  TETRAD_ASSIGN_OR_RETURN(auto weights, weights_.Resolve(request.weights));
+  auto weights = weights_.Resolve(request.weights);
+  if (!weights.ok()) return InMessage("signature", weights.status());
   TETRAD_ASSIGN_OR_RETURN(
       Signature signature,
-      SignatureFor(request, *weights, device_->limits().uuid, options_.signatures));
-  return Resolved{PlanKey(std::move(signature)), std::move(weights)};
+      SignatureFor(request, **weights, device_->limits().uuid, options_.signatures));
+  return Resolved{PlanKey(std::move(signature)), *std::move(weights)};
 }
 
 absl::StatusOr<PreparedPlan> Engine::Impl::Prepare(std::string_view client,
@@ -219,7 +225,8 @@ absl::StatusOr<PreparedPlan> Engine::Impl::Prepare(std::string_view client,
 absl::StatusOr<Engine::Impl::Resolved> Engine::Impl::ResolveExecute(const ExecuteRequest& request) {
   if (request.plan.empty()) {
     if (request.signature == nullptr) {
-      return absl::InvalidArgumentError("plan or signature: one of them must be given");
+      return FieldError({"plan_or_signature"}, Reason::kFieldMissing,
+                        "plan or signature: one of them must be given");
     }
     return Resolve(*request.signature);
   }
@@ -277,7 +284,7 @@ absl::Status Engine::Impl::Stage(const ExecuteRequest& request, Execution** stag
 ExecutionId Engine::Impl::Execute(const ExecuteRequest& request, Done done) {
   // Before any work: what is already too late must not cost others time.
   if (request.deadline <= now()) {
-    done(absl::DeadlineExceededError("the deadline passed before the request was admitted"));
+    done(ReasonError(Reason::kDeadline, "the deadline passed before the request was admitted"));
     return ExecutionId::kNone;
   }
   if (lost()) {

@@ -243,7 +243,7 @@ TEST_F(EngineTest, EveryWrongOperandIsNamedAndHarmsNothing) {
        [](auto&, auto& o) { o.row_scale = o.row_scale.first(7); }},
       {"row_scale: 8 values, the signature needs 0", [](auto& s, auto&) { s.row_scale = false; }},
       {"alpha: 1 values, the signature needs 2", [&](auto&, auto& o) { o.alpha = one; }},
-      {"group 1: alpha=nan must be finite", [&](auto&, auto& o) { o.alpha = nan; }},
+      {"group 1: alpha=nan: wanted a finite number", [&](auto&, auto& o) { o.alpha = nan; }},
       {"m_values: 1 values, the signature needs 0", [&](auto&, auto& o) { o.m_values = values; }},
       {"m: 1 values, must be 2", [](auto& s, auto&) { s.m.pop_back(); }},
       {"group 0: m=-1", [](auto& s, auto&) { s.m[0] = -1; }},
@@ -282,14 +282,11 @@ TEST_F(EngineTest, BadCountsAreInvalidArgument) {
     std::vector<int32_t> values;
     const char* text;
   } cases[] = {
-      {MSource::kCounts,
-       4,
-       {5, 0},
-       "group 0: m_values=5 must be between 0 and the 4 rows reserved"},
+      {MSource::kCounts, 4, {5, 0}, "group 0: m_values=5: wanted 0 to the 4 rows reserved"},
       {MSource::kCounts, 4, {0, -1}, "group 1: m_values=-1"},
       {MSource::kOffsets, 8, {1, 2, 3}, "offsets[0]=1 must be 0"},
-      {MSource::kOffsets, 8, {0, 3, 2}, "group 1: m_values: offsets 3 to 2 must not fall"},
-      {MSource::kOffsets, 8, {0, 3, 9}, "group 1: m_values: offsets 3 to 9"},
+      {MSource::kOffsets, 8, {0, 3, 2}, "group 1: m_values=2: wanted 3 to the capacity of 8 rows"},
+      {MSource::kOffsets, 8, {0, 3, 9}, "group 1: m_values=9: wanted 3 to the capacity"},
       {MSource::kOffsets, 8, {0, 3}, "m_values: 2 values, the signature needs 3"},
   };
   for (const auto& c : cases) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "engine/support/error_detail.h"
 #include "engine/support/no_memory.h"
 #include "engine/support/status_macros.h"
 
@@ -39,11 +40,25 @@ Executor::Executor(Device& device, const Options& options, Clock clock)
 }
 
 absl::Status Executor::AdmissibleLocked() const {
-  if (!lost_.ok()) return absl::UnavailableError("the device was lost, the daemon restarts");
-  if (closed_) return absl::UnavailableError("the engine is shutting down");
+  if (!lost_.ok()) {
+    return ReasonError(Reason::kDeviceLost, "the device was lost, the daemon restarts");
+  }
+  if (closed_) return ReasonError(Reason::kDraining, "the engine is shutting down");
   if (queued_ < options_.queue_depth) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("queue_depth: ", queued_, " launches are queued, the limit"));
+  return WithDetail(absl::ResourceExhaustedError(
+                        absl::StrCat("queue_depth: ", queued_, " launches are queued, the limit")),
+                    {.reason = Reason::kQueueFull, .retry_delay = UntilNextCompletion()});
+}
+
+// The device then has room for what is at the head of a queue. A launch that is
+// late may be so for long; and to come back at once helps nobody.
+absl::Duration Executor::UntilNextCompletion() const {
+  const Launch* const oldest = on_device_.head;
+  if (oldest == nullptr) return absl::ZeroDuration();
+  const int64_t ran = clock_() - std::max(oldest->launching, progress_);
+  constexpr int64_t kLeastNs = 1'000'000;
+  return absl::Nanoseconds(
+      std::max({oldest->predicted_ns - ran, oldest->predicted_ns / 8, kLeastNs}));
 }
 
 absl::Status Executor::Admissible() const {

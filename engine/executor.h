@@ -31,6 +31,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 #include "engine/deadline_heap.h"
 #include "engine/device.h"
@@ -107,7 +108,8 @@ class Executor {
 
   Executor(Device& device, const Options& options, Clock clock);
 
-  // RESOURCE_EXHAUSTED when the queue is full, UNAVAILABLE after Close() or
+  // RESOURCE_EXHAUSTED when the queue is full, with the predicted time until there
+  // is room as the delay before another try; UNAVAILABLE after Close() or
   // when the device is lost. True if Step() is due earlier than it said, not
   // counting completions.
   absl::StatusOr<bool> Submit(Launch* launch);
@@ -137,6 +139,8 @@ class Executor {
   };
   // All below need mutex_.
   absl::Status AdmissibleLocked() const;
+  // As predicted; zero if nothing is known.
+  absl::Duration UntilNextCompletion() const;
   void EndQueued(Launch* launch, LaunchOutcome outcome, Instant now);
   void EndOnDevice(Launch* launch, LaunchOutcome outcome, Instant now);
   void EndLate(Instant now);

@@ -6,9 +6,12 @@
 
 #include <algorithm>
 #include <deque>
+#include <optional>
 #include <random>
 
 #include <gtest/gtest.h>
+
+#include "engine/support/error_detail.h"
 
 namespace tetrad {
 namespace {
@@ -156,6 +159,44 @@ TEST_F(ExecutorTest, QueueIsBoundedAndHighPriorityGoesFirst) {
   executor_.Step();
   for (int i = 0; i < 5; ++i) EXPECT_EQ(t[i].ended, 1);
   EXPECT_EQ(t[5].ended, 0);
+}
+
+TEST_F(ExecutorTest, AFullQueueOfWhichNothingIsPredictedSaysLittle) {
+  Tracked t[5];
+  const auto delay = [this] {
+    const std::optional<ErrorDetail> detail = DetailOf(executor_.Admissible());
+    EXPECT_TRUE(detail.has_value() && detail->reason == Reason::kQueueFull);
+    return detail.value_or(ErrorDetail{}).retry_delay;
+  };
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(Submit(t[i]).ok());
+  EXPECT_EQ(delay(), absl::ZeroDuration()) << "the device has nothing";
+  executor_.Step();
+  for (int i = 3; i < 5; ++i) ASSERT_TRUE(Submit(t[i]).ok());
+  EXPECT_EQ(delay(), absl::Milliseconds(1)) << "to come back at once helps nobody";
+}
+
+TEST_F(ExecutorTest, TheDelayOfAFullQueueShrinksAsTheLaunchRuns) {
+  Executor executor(device_, {.queue_depth = 1}, &TestClock);
+  Tracked t[3];
+  for (Tracked& tracked : t) {
+    Prepare(tracked);
+    tracked.launch.predicted_ns = 80'000'000;
+  }
+  for (Tracked& tracked : t) {
+    ASSERT_TRUE(executor.Submit(&tracked.launch).ok());
+    executor.Step();
+  }
+  const auto delay = [&] { return DetailOf(executor.Admissible())->retry_delay; };
+  EXPECT_EQ(delay(), absl::Milliseconds(80));
+  clock_now += 30'000'000;
+  EXPECT_EQ(delay(), absl::Milliseconds(50));
+  clock_now += 49'000'000;
+  EXPECT_EQ(delay(), absl::Milliseconds(10)) << "late ones may be so for long";
+  clock_now += 10'000'000'000;
+  EXPECT_EQ(delay(), absl::Milliseconds(10));
+  device_.Complete(0);
+  executor.Step();
+  EXPECT_TRUE(executor.Admissible().ok());
 }
 
 TEST_F(ExecutorTest, DeadlinesEndQueuedLaunchesAndVoidLateResults) {

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -60,16 +61,19 @@ absl::StatusOr<HandleNames::Parts> HandleNames::Parse(std::string_view text) con
       return parts;
     }
   }
-  return absl::InvalidArgumentError(absl::StrCat(kind_, ": not a name that this daemon gave out"));
+  return FieldError({kind_, std::string(text.substr(0, 200)), "a name this daemon gave out"},
+                    Reason::kFieldMalformed,
+                    absl::StrCat(kind_, ": not a name that this daemon gave out"));
 }
 
 absl::Status HandleNames::Stale() const {
-  return absl::AbortedError(
-      absl::StrCat(kind_, ": it has ended or is of an earlier daemon; ", remedy_));
+  return FieldError({kind_}, Reason::kStaleHandle,
+                    absl::StrCat(kind_, ": it has ended or is of an earlier daemon; ", remedy_));
 }
 
 absl::Status HandleNames::NotYours() const {
-  return absl::PermissionDeniedError(absl::StrCat(kind_, ": it belongs to another client"));
+  return FieldError({kind_}, Reason::kNotYours,
+                    absl::StrCat(kind_, ": it belongs to another client"));
 }
 
 uint64_t HandleNames::DrawSecret() {

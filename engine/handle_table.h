@@ -31,6 +31,7 @@
 
 #include "engine/handle_name.h"
 #include "engine/leases.h"
+#include "engine/support/error_detail.h"
 #include "engine/support/instant.h"
 #include "engine/support/status_macros.h"
 
@@ -174,15 +175,17 @@ class HandleTable {
   absl::Status AdmissibleLocked(std::string_view client, int64_t bytes) const {
     const auto at = clients_.find(client);
     const Use own = at == clients_.end() ? Use{} : at->second;
-    const auto check = [](const Limit& limit, int64_t have, int64_t want) -> absl::Status {
+    const auto check = [](Reason reason, const Limit& limit, int64_t have,
+                          int64_t want) -> absl::Status {
       if (want <= limit.value - have) return absl::OkStatus();
-      return absl::ResourceExhaustedError(absl::StrCat(
-          limit.name, ": ", want, " wanted, ", have, " of ", limit.value, " are held; free some"));
+      return ReasonError(reason, absl::StrCat(limit.name, ": ", want, " wanted, ", have, " of ",
+                                              limit.value, " are held; free some"));
     };
-    TETRAD_RETURN_IF_ERROR(check(limits_.entries, static_cast<int64_t>(entries_.size()), 1));
-    TETRAD_RETURN_IF_ERROR(check(limits_.bytes, bytes_, bytes));
-    TETRAD_RETURN_IF_ERROR(check(limits_.client_entries, own.entries, 1));
-    return check(limits_.client_bytes, own.bytes, bytes);
+    TETRAD_RETURN_IF_ERROR(
+        check(Reason::kTableFull, limits_.entries, static_cast<int64_t>(entries_.size()), 1));
+    TETRAD_RETURN_IF_ERROR(check(Reason::kTableFull, limits_.bytes, bytes_, bytes));
+    TETRAD_RETURN_IF_ERROR(check(Reason::kQuota, limits_.client_entries, own.entries, 1));
+    return check(Reason::kQuota, limits_.client_bytes, own.bytes, bytes);
   }
 
   absl::StatusOr<Entry*> FindLocked(std::string_view client, HandleNames::Parts parts) {

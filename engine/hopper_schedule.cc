@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 #include "kernels/sm90/live_tiles.h"
 #include "kernels/sm90/packed_weights.h"
@@ -78,9 +79,11 @@ absl::Status LayOutLive(const Signature& signature, int32_t multiprocessors,
   schedule.covers = sm90::CoverTable(*schedule.tiles.instance, shape.k);
   const int64_t most = sm90::MostTilesPerCta(*schedule.tiles.instance, shape, multiprocessors);
   if (most > kMaxTiles) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("capacity: rows=", signature.capacity_rows, " may need ", most,
-                     " tiles a multiprocessor, the limit is ", kMaxTiles));
+    return FieldError({"signature.capacity.rows", absl::StrCat(signature.capacity_rows),
+                       absl::StrCat("at most ", kMaxTiles, " tiles a multiprocessor")},
+                      Reason::kFieldOutOfRange,
+                      absl::StrCat("capacity: rows=", signature.capacity_rows, " may need ", most,
+                                   " tiles a multiprocessor, the limit is ", kMaxTiles));
   }
   schedule.tiles_per_cta = static_cast<int32_t>(most);
   return absl::OkStatus();

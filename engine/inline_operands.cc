@@ -3,45 +3,57 @@
 #include "engine/inline_operands.h"
 
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
 namespace {
 
-absl::Status CheckSize(absl::string_view name, int64_t have, int64_t want, absl::string_view unit) {
+// Where an operand is in the request, and what messages call it.
+struct Field {
+  absl::string_view message, in_message, name;
+  std::string path() const { return absl::StrCat(message, ".", in_message); }
+};
+
+absl::Status CheckSize(const Field& field, int64_t have, int64_t want, absl::string_view unit) {
   if (have == want) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, ": ", have, " ", unit, ", the signature needs ", want));
+  return FieldError(
+      {field.path(), absl::StrCat(have, " ", unit), absl::StrCat(want, " ", unit)},
+      Reason::kSizeMismatch,
+      absl::StrCat(field.name, ": ", have, " ", unit, ", the signature needs ", want));
 }
 
-absl::Status CheckMValues(const Signature& signature, std::span<const int32_t> values) {
+absl::Status CheckMValues(const Signature& signature, const Field& field,
+                          std::span<const int32_t> values) {
   const int64_t rows = signature.capacity_rows;
-  if (signature.m_source == MSource::kCounts) {
-    for (size_t g = 0; g < values.size(); ++g) {
-      if (values[g] < 0 || values[g] > rows) {
-        return absl::InvalidArgumentError(absl::StrCat("group ", g, ": m_values=", values[g],
-                                                       " must be between 0 and the ", rows,
-                                                       " rows reserved"));
-      }
-    }
-    return absl::OkStatus();
+  GroupErrors errors(Reason::kCountsBeyondCapacity);
+  const bool counts = signature.m_source == MSource::kCounts;
+  // A count is that of its group, an offset but the first its end.
+  const auto check = [&](size_t g, size_t at, int32_t least) {
+    if (values[at] >= least && values[at] <= rows) return;
+    errors.Add([&]() -> FieldViolation {
+      return {absl::StrCat(field.path(), "[", at, "]"), absl::StrCat(values[at]),
+              absl::StrCat(least, " to the ", counts ? "" : "capacity of ", rows, " rows",
+                           counts ? " reserved" : ""),
+              static_cast<int64_t>(g)};
+    });
+  };
+  if (counts) {
+    for (size_t g = 0; g < values.size(); ++g) check(g, g, 0);
+    return errors.status();
   }
   if (values[0] != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("m_values: offsets[0]=", values[0], " must be 0"));
+    return FieldError({absl::StrCat(field.path(), "[0]"), absl::StrCat(values[0]), "0"},
+                      Reason::kCountsBeyondCapacity,
+                      absl::StrCat("m_values: offsets[0]=", values[0], " must be 0"));
   }
-  for (size_t g = 0; g + 1 < values.size(); ++g) {
-    if (values[g + 1] < values[g] || values[g + 1] > rows) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("group ", g, ": m_values: offsets ", values[g], " to ", values[g + 1],
-                       " must not fall nor pass the capacity of ", rows, " rows"));
-    }
-  }
-  return absl::OkStatus();
+  for (size_t g = 0; g + 1 < values.size(); ++g) check(g, g + 1, values[g]);
+  return errors.status();
 }
 
 std::span<const std::byte> Bytes(std::string_view text) {
@@ -81,27 +93,41 @@ absl::Status CheckInlineOperands(const Plan& plan, const InlineOperands& operand
   const int64_t m_values = in_blocks && !blocks->m_values.block.empty() ? 0 : wire.m_values;
   const int64_t total = a_bytes + a_scale_bytes + (in_blocks ? 0 : wire.c_bytes) +
                         4 * (groups + row_scales + m_values);
+  const absl::string_view message = in_blocks ? "block_operands" : "inline_operands";
   if (total > max_inline_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("inline_operands: operands and output are ",
-                                                   total, " bytes, max_inline_bytes is ",
-                                                   max_inline_bytes));
+    return FieldError({std::string(message), absl::StrCat(total, " bytes with the output"),
+                       absl::StrCat("at most ", max_inline_bytes, " bytes")},
+                      Reason::kMessageTooLarge,
+                      absl::StrCat("inline_operands: operands and output are ", total,
+                                   " bytes, max_inline_bytes is ", max_inline_bytes));
   }
   const auto size = [](const auto& range) { return static_cast<int64_t>(range.size()); };
-  TETRAD_RETURN_IF_ERROR(CheckSize("activations", size(operands.activations), a_bytes, "bytes"));
+  const auto field = [&](const char* name, const char* in_message) {
+    return Field{message, in_message, name};
+  };
   TETRAD_RETURN_IF_ERROR(
-      CheckSize("activation_scales", size(operands.activation_scales), a_scale_bytes, "bytes"));
-  TETRAD_RETURN_IF_ERROR(CheckSize("row_scale", size(operands.row_scale), row_scales, "values"));
-  TETRAD_RETURN_IF_ERROR(CheckSize("m_values", size(operands.m_values), m_values, "values"));
+      CheckSize(field("activations", "activations"), size(operands.activations), a_bytes, "bytes"));
+  TETRAD_RETURN_IF_ERROR(CheckSize(field("activation_scales", "activation_scales"),
+                                   size(operands.activation_scales), a_scale_bytes, "bytes"));
+  TETRAD_RETURN_IF_ERROR(
+      CheckSize(field("row_scale", in_blocks ? "row_scales_inline.row_scale" : "row_scale"),
+                size(operands.row_scale), row_scales, "values"));
+  const Field m_field = field("m_values", in_blocks ? "m_values_inline.m" : "m_values");
+  TETRAD_RETURN_IF_ERROR(CheckSize(m_field, size(operands.m_values), m_values, "values"));
   if (!operands.alpha.empty()) {
-    TETRAD_RETURN_IF_ERROR(CheckSize("alpha", size(operands.alpha), groups, "values"));
+    const Field alpha = field("alpha", "alpha");
+    TETRAD_RETURN_IF_ERROR(CheckSize(alpha, size(operands.alpha), groups, "values"));
+    GroupErrors errors;
     for (size_t g = 0; g < operands.alpha.size(); ++g) {
-      if (!std::isfinite(operands.alpha[g])) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("group ", g, ": alpha=", operands.alpha[g], " must be finite"));
-      }
+      if (std::isfinite(operands.alpha[g])) continue;
+      errors.Add([&]() -> FieldViolation {
+        return {absl::StrCat(alpha.path(), "[", g, "]"), absl::StrCat(operands.alpha[g]),
+                "a finite number", static_cast<int64_t>(g)};
+      });
     }
+    TETRAD_RETURN_IF_ERROR(errors.status());
   }
-  return m_values > 0 ? CheckMValues(signature, operands.m_values) : absl::OkStatus();
+  return m_values > 0 ? CheckMValues(signature, m_field, operands.m_values) : absl::OkStatus();
 }
 
 absl::Status CopyInlineOperands(StagingLease& staging, const InlineOperands& operands) {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -17,8 +18,8 @@ absl::StatusOr<std::string> Leases::Open(std::string_view client) {
   Lease lease{std::string(client), HandleNames::DrawSecret()};
   std::lock_guard lock(mutex_);
   if (static_cast<int64_t>(leases_.size()) >= max_leases_) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("max_leases: ", leases_.size(), " leases are held, the limit"));
+    return ReasonError(Reason::kTableFull,
+                       absl::StrCat("max_leases: ", leases_.size(), " leases are held, the limit"));
   }
   const HandleNames::Parts parts{++last_, lease.secret};
   std::string name = names_.Make(parts);

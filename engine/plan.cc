@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -20,7 +21,10 @@ absl::Status CheckTiles(const Signature& signature, const TileTraits& traits) {
     const GroupShape& shape = signature.groups[g];
     tiles += CeilDiv(shape.m, traits.max_rows) * CeilDiv(shape.n, traits.max_columns);
     if (tiles > kMaxPlanTiles) {
-      return absl::InvalidArgumentError(
+      return FieldError(
+          {absl::StrCat("signature.exact.m[", g, "]"), absl::StrCat(shape.m),
+           absl::StrCat("at most ", kMaxPlanTiles, " tiles in all"), static_cast<int64_t>(g)},
+          Reason::kFieldOutOfRange,
           absl::StrCat("group ", g, ": m=", shape.m, " n=", shape.n, ": the groups so far need ",
                        tiles, " tiles of ", traits.max_rows, " x ", traits.max_columns,
                        ", the limit is ", kMaxPlanTiles));
@@ -49,15 +53,16 @@ int64_t Plan::host_bytes() const {
 
 absl::StatusOr<Plan> BuildPlan(const Signature& signature, const DeviceLimits& limits) {
   if (limits.kernels.empty()) {
-    return absl::FailedPreconditionError(
+    return ReasonError(
+        Reason::kUnsupportedHere,
         absl::StrCat("device ", limits.uuid, " (", limits.capability, ") has no kernels"));
   }
   const bool packed = signature.types.b_scale_layout == ScaleLayout::kPacked;
   const auto found = std::ranges::find(limits.kernels, packed, &KernelTraits::packed_weights);
   if (found == limits.kernels.end()) {
-    return absl::FailedPreconditionError(absl::StrCat("device ", limits.uuid, " (",
-                                                      limits.capability, ") has no kernel for ",
-                                                      packed ? "" : "un", "packed weights"));
+    return ReasonError(Reason::kUnsupportedHere,
+                       absl::StrCat("device ", limits.uuid, " (", limits.capability,
+                                    ") has no kernel for ", packed ? "" : "un", "packed weights"));
   }
   const KernelTraits& kernel = *found;
   TETRAD_RETURN_IF_ERROR(CheckTiles(signature, kernel.tile));

@@ -6,6 +6,8 @@
 #include <mutex>
 #include <new>
 
+#include "engine/support/error_detail.h"
+
 namespace tetrad {
 namespace {
 
@@ -31,7 +33,7 @@ absl::StatusOr<std::shared_ptr<PlanEntry>> PlanSource::Build(const Signature& ca
   try {
     return build_(canonical);
   } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError("plan: the host memory to build it is lacking");
+    return ReasonError(Reason::kHostMemory, "plan: the host memory to build it is lacking");
   }
 }
 

@@ -7,6 +7,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -24,12 +25,14 @@ int64_t UsableBytes(const Allocation& chunk) { return chunk.bytes / kGranule * k
 
 absl::Status CheckBytes(int64_t bytes, int64_t limit) {
   if (bytes < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("bytes=", bytes, " must be at least 1"));
+    return FieldError({"bytes", absl::StrCat(bytes), "at least 1"}, Reason::kFieldOutOfRange,
+                      absl::StrCat("bytes=", bytes, " must be at least 1"));
   }
   // Nothing that gives way would make room for it.
   if (bytes > limit) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("bytes=", bytes, ", the device has ", limit, " in all"));
+    return FieldError({"bytes", absl::StrCat(bytes), absl::StrCat("at most ", limit)},
+                      Reason::kFieldOutOfRange,
+                      absl::StrCat("bytes=", bytes, ", the device has ", limit, " in all"));
   }
   return absl::OkStatus();
 }
@@ -177,7 +180,9 @@ Pool::Stats Pool::stats() const {
 template <class Attempt>
 auto Pool::Insist(int64_t bytes, const Attempt& attempt) -> decltype(attempt()) {
   while (true) {
-    if (abandoned()) return absl::UnavailableError("the device was lost, the daemon restarts");
+    if (abandoned()) {
+      return ReasonError(Reason::kDeviceLost, "the device was lost, the daemon restarts");
+    }
     const uint64_t before = returned_;
     auto result = attempt();
     if (!absl::IsResourceExhausted(result.status())) return result;
@@ -339,10 +344,10 @@ void Pool::Record(Op op, Kind kind, uint64_t number, int64_t bytes, absl::Status
 
 absl::Status Pool::Exhausted(int64_t bytes, const absl::Status& upstream) const {
   const Stats now = stats();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("pool: ", bytes, " bytes wanted, ", now.free_bytes, " of ", now.reserved_bytes,
-                   " held are free, the largest free range is ", now.largest_free_bytes, "; ",
-                   upstream.message()));
+  return ReasonError(Reason::kDeviceMemory,
+                     absl::StrCat("pool: ", bytes, " bytes wanted, ", now.free_bytes, " of ",
+                                  now.reserved_bytes, " held are free, the largest free range is ",
+                                  now.largest_free_bytes, "; ", upstream.message()));
 }
 
 }  // namespace tetrad

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "engine/support/error_detail.h"
 #include "engine/support/illegal_scale.h"
 #include "engine/support/status_macros.h"
 #include "engine/weights.h"
@@ -45,10 +46,12 @@ absl::Status CheckPlane(ScaleLayout layout, int64_t group, const GroupDims& dims
     if (place.row >= n || place.block >= k / kScaleBlock) {
       data[i] = std::byte{0};
     } else if (byte >= kUe4m3Nan) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("scales: group ", group, " row ", place.row, " block ", place.block,
-                       ": byte 0x", absl::Hex(byte, absl::kZeroPad2),
-                       byte == kUe4m3Nan ? " is NaN" : " has the sign bit set"));
+      return FieldError({"chunk.data", absl::StrCat("0x", absl::Hex(byte, absl::kZeroPad2)),
+                         "0x00 to 0x7E", group},
+                        Reason::kIllegalScale,
+                        absl::StrCat("scales: group ", group, " row ", place.row, " block ",
+                                     place.block, ": byte 0x", absl::Hex(byte, absl::kZeroPad2),
+                                     byte == kUe4m3Nan ? " is NaN" : " has the sign bit set"));
     }
   }
   return absl::OkStatus();

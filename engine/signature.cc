@@ -7,19 +7,21 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 #include "kernels/sm90/packed_weights.h"
 
 namespace tetrad {
 namespace {
 
-absl::Status Invalid(absl::string_view text) { return absl::InvalidArgumentError(text); }
-
 template <typename Enum>
 absl::Status CheckEnum(absl::string_view field, Enum value, int count) {
   const int number = static_cast<int>(value);
   if (number < 0 || number >= count) {
-    return Invalid(absl::StrCat(field, "=", number, " is not one of the ", count, " known values"));
+    return FieldError(
+        {absl::StrCat("signature.", field), absl::StrCat(number), absl::StrCat("0 to ", count - 1)},
+        Reason::kUnknownEnumValue,
+        absl::StrCat(field, "=", number, " is not one of the ", count, " known values"));
   }
   return absl::OkStatus();
 }
@@ -35,22 +37,39 @@ absl::Status CheckEnums(const Signature& s) {
   return CheckEnum("m_source", s.m_source, 3);
 }
 
-absl::Status CheckGroup(const Signature& s, size_t g) {
-  const GroupShape& shape = s.groups[g];
-  const std::string group = absl::StrCat("group ", g, ": ");
-  if (shape.n < 1) return Invalid(absl::StrCat(group, "n=", shape.n, " must be at least 1"));
-  if (shape.k < 1 || shape.k % kKMultiple != 0) {
-    return Invalid(
-        absl::StrCat(group, "k=", shape.k, " must be a positive multiple of ", kKMultiple));
+absl::Status CheckGroups(const Signature& s) {
+  GroupErrors errors;
+  for (size_t g = 0; g < s.groups.size(); ++g) {
+    const GroupShape& shape = s.groups[g];
+    const auto add = [&errors, g](const char* list, const char* name, int64_t value,
+                                  auto... limit) {
+      errors.Add([&]() -> FieldViolation {
+        return {absl::StrCat(list, "[", g, "]", name), absl::StrCat(value), absl::StrCat(limit...),
+                static_cast<int64_t>(g)};
+      });
+    };
+    if (shape.n < 1) add("groups", ".n", shape.n, "at least 1");
+    if (shape.k < 1 || shape.k % kKMultiple != 0) {
+      add("groups", ".k", shape.k, "a positive multiple of ", kKMultiple);
+    }
+    if (shape.m < 0) add("signature.exact.m", "", shape.m, "at least 0");
+    if (s.device_m() && shape.m > 0) {
+      add("signature.exact.m", "", shape.m, "0: it is read from device memory");
+    }
   }
-  if (shape.m < 0) return Invalid(absl::StrCat(group, "m=", shape.m, " must not be negative"));
-  if (s.device_m() && shape.m != 0) {
-    return Invalid(absl::StrCat(group, "m=", shape.m, " must be 0: it is read from device memory"));
-  }
-  if (s.form == GroupForm::kStacked && (shape.n != s.groups[0].n || shape.k != s.groups[0].k)) {
-    return Invalid(absl::StrCat(group, "n=", shape.n, " k=", shape.k,
-                                " must equal n=", s.groups[0].n, " k=", s.groups[0].k,
-                                " of group 0 in the stacked form"));
+  return errors.status();
+}
+
+// In the stacked form all groups are one tensor.
+absl::Status CheckStack(const Signature& s) {
+  for (size_t g = 0; s.form == GroupForm::kStacked && g < s.groups.size(); ++g) {
+    const GroupShape& shape = s.groups[g];
+    if (shape.n == s.groups[0].n && shape.k == s.groups[0].k) continue;
+    return FieldError(
+        {"signature.group_form", "STACKED", "groups of one shape", static_cast<int64_t>(g)},
+        Reason::kFieldConflict,
+        absl::StrCat("group ", g, ": n=", shape.n, " k=", shape.k, " must equal n=", s.groups[0].n,
+                     " k=", s.groups[0].k, " of group 0 in the stacked form"));
   }
   return absl::OkStatus();
 }
@@ -63,18 +82,31 @@ int64_t DenseStride(const Signature& s, const GroupShape& shape, int64_t stack_r
 
 absl::Status CheckStride(const Signature& s) {
   if (s.c_stride < 0) {
-    return Invalid(absl::StrCat("output_stride=", s.c_stride, " must not be negative"));
+    return FieldError({"signature.output_stride", absl::StrCat(s.c_stride), "at least 0"},
+                      Reason::kFieldOutOfRange,
+                      absl::StrCat("output_stride=", s.c_stride, " must not be negative"));
   }
   if (s.c_stride == 0) return absl::OkStatus();
   const int64_t stack_rows = s.rows();
   for (size_t g = 0; g < s.groups.size(); ++g) {
     const int64_t dense = DenseStride(s, s.groups[g], stack_rows);
     if (s.c_stride < dense) {
-      return Invalid(absl::StrCat("group ", g, ": output_stride=", s.c_stride, " must be at least ",
-                                  dense, " (0 means dense)"));
+      return FieldError({"signature.output_stride", absl::StrCat(s.c_stride),
+                         absl::StrCat("0 or at least ", dense), static_cast<int64_t>(g)},
+                        Reason::kFieldOutOfRange,
+                        absl::StrCat("group ", g, ": output_stride=", s.c_stride,
+                                     " must be at least ", dense, " (0 means dense)"));
     }
   }
   return absl::OkStatus();
+}
+
+constexpr int64_t kMostRows = std::numeric_limits<int32_t>::max();
+
+absl::Status BadCapacity(const Signature& s, std::string limit, absl::string_view complaint) {
+  return FieldError({"signature.capacity.rows", absl::StrCat(s.capacity_rows), std::move(limit)},
+                    Reason::kFieldOutOfRange,
+                    absl::StrCat("capacity: rows=", s.capacity_rows, complaint));
 }
 
 // Sizes are computed in long double first: far cheaper to reason about than
@@ -90,9 +122,9 @@ absl::Status CheckSizes(const Signature& s, const SignatureLimits& limits) {
     const long double rows = s.m_source == MSource::kCounts
                                  ? static_cast<long double>(s.capacity_rows) * s.groups.size()
                                  : s.capacity_rows;
-    if (rows > std::numeric_limits<int32_t>::max()) {
-      return Invalid(absl::StrCat("capacity: rows=", s.capacity_rows, " reserve more than ",
-                                  std::numeric_limits<int32_t>::max(), " rows in total"));
+    if (rows > kMostRows) {
+      return BadCapacity(s, absl::StrCat("at most ", kMostRows, " over all groups"),
+                         absl::StrCat(" reserve more than ", kMostRows, " rows in total"));
     }
     stack_rows = static_cast<int64_t>(rows);
   }
@@ -121,8 +153,12 @@ absl::Status CheckSizes(const Signature& s, const SignatureLimits& limits) {
                {"output", c * OutputElementBytes(s.types.c_type)}};
   for (const auto& [name, bytes] : sizes) {
     if (bytes > limits.max_operand_bytes) {
-      return Invalid(absl::StrCat(name, ": needs ", static_cast<double>(bytes),
-                                  " bytes, more than the limit ", limits.max_operand_bytes));
+      return FieldError({s.device_m() ? "signature.capacity.rows" : "signature.exact.m",
+                         absl::StrCat(static_cast<double>(bytes), " bytes of ", name),
+                         absl::StrCat("at most ", limits.max_operand_bytes, " bytes")},
+                        Reason::kFieldOutOfRange,
+                        absl::StrCat(name, ": needs ", static_cast<double>(bytes),
+                                     " bytes, more than the limit ", limits.max_operand_bytes));
     }
   }
   return absl::OkStatus();
@@ -141,25 +177,31 @@ int64_t Signature::rows() const {
 absl::StatusOr<Signature> Canonicalize(Signature s, const SignatureLimits& limits) {
   TETRAD_RETURN_IF_ERROR(CheckEnums(s));
   const int64_t groups = static_cast<int64_t>(s.groups.size());
-  if (groups < 1) return Invalid("groups=0 must be at least 1");
-  if (groups > limits.max_groups) {
-    return Invalid(absl::StrCat("groups=", groups, " exceeds the limit ", limits.max_groups));
+  if (groups < 1 || groups > limits.max_groups) {
+    return FieldError(
+        {"signature.weights", absl::StrCat(groups, " groups"),
+         absl::StrCat("1 to ", limits.max_groups, " groups")},
+        Reason::kFieldOutOfRange,
+        groups < 1 ? "groups=0 must be at least 1"
+                   : absl::StrCat("groups=", groups, " exceeds the limit ", limits.max_groups));
   }
   if (s.device_m()) {
     if (s.form != GroupForm::kStacked) {
-      return Invalid("group_form: device-side M needs the stacked form");
+      return FieldError({"signature.group_form", "", "STACKED"}, Reason::kFieldConflict,
+                        "group_form: device-side M needs the stacked form");
     }
     if (s.capacity_rows < 1) {
-      return Invalid(absl::StrCat("capacity: rows=", s.capacity_rows, " must be at least 1"));
+      return BadCapacity(s, "at least 1", " must be at least 1");
     }
-    if (s.capacity_rows > std::numeric_limits<int32_t>::max()) {
-      return Invalid(absl::StrCat("capacity: rows=", s.capacity_rows, " exceeds the limit ",
-                                  std::numeric_limits<int32_t>::max()));
+    if (s.capacity_rows > kMostRows) {
+      return BadCapacity(s, absl::StrCat("at most ", kMostRows),
+                         absl::StrCat(" exceeds the limit ", kMostRows));
     }
   } else if (s.capacity_rows != 0) {
-    return Invalid(absl::StrCat("capacity: rows=", s.capacity_rows, " must be 0 with exact m"));
+    return BadCapacity(s, "0", " must be 0 with exact m");
   }
-  for (size_t g = 0; g < s.groups.size(); ++g) TETRAD_RETURN_IF_ERROR(CheckGroup(s, g));
+  TETRAD_RETURN_IF_ERROR(CheckGroups(s));
+  TETRAD_RETURN_IF_ERROR(CheckStack(s));
   TETRAD_RETURN_IF_ERROR(CheckSizes(s, limits));
   TETRAD_RETURN_IF_ERROR(CheckStride(s));
 

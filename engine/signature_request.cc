@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -25,9 +26,11 @@ absl::StatusOr<Signature> SignatureFor(const SignatureRequest& request,
   signature.device = device;
   const size_t want_m = signature.device_m() ? 0 : dims.size();
   if (request.m.size() != want_m) {
-    return absl::InvalidArgumentError(absl::StrCat("m: ", request.m.size(), " values, must be ",
-                                                   want_m, " (", dims.size(), " groups in ",
-                                                   weights.reference(), ")"));
+    return FieldError({"signature.exact.m", absl::StrCat(request.m.size(), " values"),
+                       absl::StrCat(want_m, " values")},
+                      Reason::kSizeMismatch,
+                      absl::StrCat("m: ", request.m.size(), " values, must be ", want_m, " (",
+                                   dims.size(), " groups in ", weights.reference(), ")"));
   }
   signature.groups.reserve(dims.size());
   for (size_t g = 0; g < dims.size(); ++g) {
@@ -44,9 +47,9 @@ absl::Status CheckWeightsFit(const Signature& signature, const WeightsVersion& w
     fits = spec.groups[g] == GroupDims{signature.groups[g].n, signature.groups[g].k};
   }
   if (fits) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("weights ", weights.reference(),
-                   ": not of the shapes and scale layout the plan was made for"));
+  return FieldError({"weights", weights.reference()}, Reason::kShapesDiffer,
+                    absl::StrCat("weights ", weights.reference(),
+                                 ": not of the shapes and scale layout the plan was made for"));
 }
 
 }  // namespace tetrad

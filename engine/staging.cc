@@ -9,6 +9,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -86,17 +87,20 @@ absl::StatusOr<std::unique_ptr<StagingSet>> PlanEntry::MakeSet(StagingForm which
   const Form& form = this->form(which);
   // No other set gives way for what can never fit, and no retry helps.
   if (form.bytes > budget_.limit_bytes()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("staging_bytes: inline operands of this plan take ", form.bytes,
-                     " bytes, the limit is ", budget_.limit_bytes()));
+    return FieldError({"inline_operands", absl::StrCat(form.bytes, " bytes"),
+                       absl::StrCat("at most ", budget_.limit_bytes(), " bytes")},
+                      Reason::kMessageTooLarge,
+                      absl::StrCat("staging_bytes: inline operands of this plan take ", form.bytes,
+                                   " bytes, the limit is ", budget_.limit_bytes()));
   }
   auto set = std::make_unique<StagingSet>();
   set->form = which;
   set->alpha.resize(plan_->signature.groups.size());
   if (!budget_.Take(form.bytes)) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "staging_bytes: ", form.bytes, " bytes wanted, ",
-        budget_.limit_bytes() - budget_.used_bytes(), " of ", budget_.limit_bytes(), " left"));
+    return ReasonError(Reason::kDeviceMemory,
+                       absl::StrCat("staging_bytes: ", form.bytes, " bytes wanted, ",
+                                    budget_.limit_bytes() - budget_.used_bytes(), " of ",
+                                    budget_.limit_bytes(), " left"));
   }
   absl::Cleanup give_back = [&] { budget_.Give(form.bytes); };
   TETRAD_ASSIGN_OR_RETURN(set->memory, pool_.Allocate(form.bytes));

@@ -13,6 +13,7 @@
 
 #include "engine/packing_batches.h"
 #include "engine/scale_check.h"
+#include "engine/support/error_detail.h"
 #include "engine/support/no_memory.h"
 #include "engine/support/status_macros.h"
 #include "engine/written_ranges.h"
@@ -28,11 +29,15 @@ bool IsNameCharacter(char c) {
          c == '_' || c == '/' || c == '-';
 }
 
-absl::Status ValidateName(std::string_view name) {
+absl::Status ValidateName(const char* field, std::string_view name) {
   if (name.empty() || name.size() > kMaxNameBytes ||
       !std::all_of(name.begin(), name.end(), IsNameCharacter)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "name: must be 1 to 128 characters of A-Z a-z 0-9 . _ / - (no @), has ", name.size()));
+    return FieldError(
+        {field, std::string(name.substr(0, kMaxNameBytes)),
+         "1 to 128 characters of A-Z a-z 0-9 . _ / -"},
+        Reason::kFieldMalformed,
+        absl::StrCat("name: must be 1 to 128 characters of A-Z a-z 0-9 . _ / - (no @), has ",
+                     name.size()));
   }
   return absl::OkStatus();
 }
@@ -60,15 +65,15 @@ absl::StatusOr<Reference> ParseReference(std::string_view text) {
   Reference reference;
   const size_t at = text.find('@');
   reference.name = text.substr(0, at);
-  TETRAD_RETURN_IF_ERROR(ValidateName(reference.name));
+  TETRAD_RETURN_IF_ERROR(ValidateName("weights", reference.name));
   if (at != std::string_view::npos) {
     const std::string_view digits = text.substr(at + 1);
     int64_t version = 0;
     const auto [end, error] =
         std::from_chars(digits.data(), digits.data() + digits.size(), version);
     if (error != std::errc() || end != digits.data() + digits.size() || version < 1) {
-      return absl::InvalidArgumentError(
-          "weights: the part after @ must be a positive version number");
+      return FieldError({"weights", std::string(text), "NAME@VERSION"}, Reason::kFieldMalformed,
+                        "weights: the part after @ must be a positive version number");
     }
     reference.version = version;
   }
@@ -80,16 +85,20 @@ absl::string_view View(std::string_view text) { return {text.data(), text.size()
 absl::Status CheckFactors(absl::string_view field, const std::vector<float>& values,
                           size_t groups) {
   if (!values.empty() && values.size() != groups) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(field, ": ", values.size(), " values for ", groups, " groups"));
+    return FieldError({std::string(field), absl::StrCat(values.size(), " values"),
+                       absl::StrCat(groups, " values")},
+                      Reason::kSizeMismatch,
+                      absl::StrCat(field, ": ", values.size(), " values for ", groups, " groups"));
   }
+  GroupErrors errors;
   for (size_t g = 0; g < values.size(); ++g) {
-    if (!std::isfinite(values[g])) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("group ", g, ": ", field, "=", values[g], " must be finite"));
-    }
+    if (std::isfinite(values[g])) continue;
+    errors.Add([&]() -> FieldViolation {
+      return {absl::StrCat(field, "[", g, "]"), absl::StrCat(values[g]), "a finite number",
+              static_cast<int64_t>(g)};
+    });
   }
-  return absl::OkStatus();
+  return errors.status();
 }
 
 const char* FieldOf(WeightsOperand operand) {
@@ -107,39 +116,54 @@ absl::Status CheckReplaces(const WeightsVersion* sealed, const WeightsVersion& b
                             sealed->spec().scale_layout == by.spec().scale_layout)) {
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(absl::StrCat(
-      "weights ", by.spec().name, ": a replacement needs the shapes and scale layout of version ",
-      sealed->version(), "; drop it first to change them"));
+  return FieldError(
+      {"name", by.spec().name, absl::StrCat("the shapes of version ", sealed->version())},
+      Reason::kShapesDiffer,
+      absl::StrCat("weights ", by.spec().name,
+                   ": a replacement needs the shapes and scale layout of version ",
+                   sealed->version(), "; drop it first to change them"));
 }
 
 }  // namespace
 
 absl::Status ValidateWeightsSpec(const WeightsSpec& spec) {
-  TETRAD_RETURN_IF_ERROR(ValidateName(spec.name));
-  if (spec.groups.empty()) return absl::InvalidArgumentError("groups=0 must be at least 1");
+  TETRAD_RETURN_IF_ERROR(ValidateName("name", spec.name));
+  if (spec.groups.empty()) {
+    return FieldError({"groups", "", "at least 1 group"}, Reason::kFieldMissing,
+                      "groups=0 must be at least 1");
+  }
   if (static_cast<uint8_t>(spec.scale_layout) > 1) {
-    return absl::InvalidArgumentError("scale_layout is not one of the known values");
+    return FieldError({"scale_layout", absl::StrCat(static_cast<int>(spec.scale_layout))},
+                      Reason::kUnknownEnumValue, "scale_layout is not one of the known values");
   }
   // Sums stay far below 2^63: a group has at most 2^61 codes, so check as we go.
   constexpr int64_t kMaxBytes = int64_t{1} << 46;
   int64_t bytes = 0;
+  GroupErrors errors;
   for (size_t g = 0; g < spec.groups.size(); ++g) {
     const auto [n, k] = spec.groups[g];
-    if (n < 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("group ", g, ": n=", n, " must be at least 1"));
-    }
+    const auto add = [&errors, g](const char* name, int32_t value, std::string limit) {
+      errors.Add([&]() -> FieldViolation {
+        return {absl::StrCat("groups[", g, "].", name), absl::StrCat(value), limit,
+                static_cast<int64_t>(g)};
+      });
+    };
+    if (n < 1) add("n", n, "at least 1");
     if (k < 1 || k % kKMultiple != 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("group ", g, ": k=", k, " must be a positive multiple of ", kKMultiple));
+      add("k", k, absl::StrCat("a positive multiple of ", kKMultiple));
     }
+    if (!errors.empty()) continue;
     // n * k < 2^62, but a single group beyond the limit must not be summed.
     const int64_t codes = CodeBytes(n, k);
     if (codes > kMaxBytes || (bytes += codes) > kMaxBytes) {
-      return absl::InvalidArgumentError(
+      return FieldError(
+          {absl::StrCat("groups[", g, "]"), absl::StrCat("n=", n, " k=", k),
+           absl::StrCat("at most ", kMaxBytes, " bytes in all"), static_cast<int64_t>(g)},
+          Reason::kFieldOutOfRange,
           absl::StrCat("group ", g, ": weights exceed the limit of ", kMaxBytes, " bytes"));
     }
   }
+  TETRAD_RETURN_IF_ERROR(errors.status());
   TETRAD_RETURN_IF_ERROR(CheckFactors("alpha", spec.alpha, spec.groups.size()));
   return CheckFactors("input_scale", spec.input_scale, spec.groups.size());
 }
@@ -186,7 +210,7 @@ struct WeightsRegistry::Pending {
   // Needs mutex.
   absl::Status CheckOpen() const {
     if (!closed) return absl::OkStatus();
-    return absl::FailedPreconditionError("weights: this version is no longer being written");
+    return ReasonError(Reason::kWeightsSealed, "weights: this version is no longer being written");
   }
 };
 
@@ -213,14 +237,16 @@ absl::StatusOr<int64_t> WeightsRegistry::DoBegin(WeightsSpec spec) {
   TETRAD_RETURN_IF_ERROR(ValidateWeightsSpec(spec));
   const int64_t groups = static_cast<int64_t>(spec.groups.size());
   if (groups > limits_.max_groups) {
-    return absl::InvalidArgumentError(
+    return FieldError(
+        {"groups", absl::StrCat(groups), absl::StrCat("at most ", limits_.max_groups)},
+        Reason::kFieldOutOfRange,
         absl::StrCat("groups=", groups, " exceeds the limit ", limits_.max_groups));
   }
   {
     std::lock_guard lock(mutex_);
     if (versions_held_ >= limits_.max_versions) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("weights: ", versions_held_, " versions held, the limit"));
+      return ReasonError(Reason::kTableFull,
+                         absl::StrCat("weights: ", versions_held_, " versions held, the limit"));
     }
     ++versions_held_;  // reserved before the slow allocation
   }
@@ -264,12 +290,12 @@ absl::StatusOr<std::shared_ptr<WeightsRegistry::Pending>> WeightsRegistry::FindP
     const auto pending = at->second.pending.find(version);
     if (pending != at->second.pending.end()) return pending->second;
     if (at->second.sealed != nullptr && at->second.sealed->version() == version) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("weights ", View(name), "@", version, " is sealed"));
+      return ReasonError(Reason::kWeightsSealed,
+                         absl::StrCat("weights ", View(name), "@", version, " is sealed"));
     }
   }
-  return absl::NotFoundError(
-      absl::StrCat("weights: no unsealed version ", version, " of that name"));
+  return FieldError({"version", absl::StrCat(version)}, Reason::kWeightsNotFound,
+                    absl::StrCat("weights: no unsealed version ", version, " of that name"));
 }
 
 absl::Status WeightsRegistry::Write(std::string_view name, int64_t version, WeightsOperand operand,
@@ -294,9 +320,11 @@ absl::Status WeightsRegistry::DoFill(std::string_view name, int64_t version, Wei
   const BlockRef block = pending->Place(operand);
   const char* const field = FieldOf(operand);
   if (offset < 0 || bytes < 0 || offset > block.bytes || bytes > block.bytes - offset) {
-    return absl::InvalidArgumentError(absl::StrCat(field, ": ", bytes, " bytes at offset ", offset,
-                                                   " exceed the operand's ", block.bytes,
-                                                   " bytes"));
+    return FieldError({"chunk.offset", absl::StrCat(offset),
+                       absl::StrCat("at most ", block.bytes, " less the bytes of the chunk")},
+                      Reason::kFieldOutOfRange,
+                      absl::StrCat(field, ": ", bytes, " bytes at offset ", offset,
+                                   " exceed the operand's ", block.bytes, " bytes"));
   }
   if (bytes == 0) return absl::OkStatus();
   WrittenRanges& written = pending->written[static_cast<size_t>(operand)];
@@ -348,13 +376,13 @@ absl::StatusOr<WeightsInfo> WeightsRegistry::DoSeal(std::string_view name, int64
     const int64_t want = pending->Place(operand).bytes;
     if (written.Covers(want)) continue;
     if (written.copying()) {
-      return absl::FailedPreconditionError(absl::StrCat(FieldOf(operand), ": bytes from ",
-                                                        written.first_copy(),
-                                                        " are being written at the moment"));
+      return ReasonError(Reason::kBusy,
+                         absl::StrCat(FieldOf(operand), ": bytes from ", written.first_copy(),
+                                      " are being written at the moment"));
     }
-    return absl::FailedPreconditionError(
-        absl::StrCat(FieldOf(operand), ": ", want - written.written_bytes(), " of ", want,
-                     " bytes missing, the first at ", written.first_gap()));
+    return ReasonError(Reason::kWeightsIncomplete,
+                       absl::StrCat(FieldOf(operand), ": ", want - written.written_bytes(), " of ",
+                                    want, " bytes missing, the first at ", written.first_gap()));
   }
   // Takes long for gigabytes, so not under the registry's lock. Nothing is lost
   // if publishing then fails: every byte is there, packed once, and to seal again is no error.
@@ -410,7 +438,8 @@ absl::StatusOr<bool> WeightsRegistry::Publish(Pending& pending) {
   std::lock_guard lock(mutex_);
   const auto at = names_.find(weights->spec().name);
   if (at == names_.end() || !at->second.pending.contains(weights->version())) {
-    return absl::NotFoundError(absl::StrCat("weights ", weights->reference(), " was dropped"));
+    return ReasonError(Reason::kWeightsNotFound,
+                       absl::StrCat("weights ", weights->reference(), " was dropped"));
   }
   Name& entry = at->second;
   TETRAD_RETURN_IF_ERROR(CheckReplaces(entry.sealed.get(), *weights));
@@ -445,20 +474,21 @@ absl::StatusOr<std::shared_ptr<const WeightsVersion>> WeightsRegistry::Resolve(
   std::lock_guard lock(mutex_);
   const auto at = names_.find(reference.name);
   if (at == names_.end()) {
-    return absl::NotFoundError(
-        absl::StrCat("weights: nothing is registered as ", View(reference.name)));
+    return FieldError({"weights", std::string(text)}, Reason::kWeightsNotFound,
+                      absl::StrCat("weights: nothing is registered as ", View(reference.name)));
   }
   const Name& entry = at->second;
   if (entry.sealed == nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("weights ", View(reference.name), ": no version is sealed yet"));
+    return FieldError({"weights", std::string(text)}, Reason::kWeightsNotSealed,
+                      absl::StrCat("weights ", View(reference.name), ": no version is sealed yet"));
   }
   if (reference.version.has_value() && *reference.version != entry.sealed->version()) {
     if (entry.pending.contains(*reference.version)) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("weights ", View(text), " is not sealed yet"));
+      return FieldError({"weights", std::string(text)}, Reason::kWeightsNotSealed,
+                        absl::StrCat("weights ", View(text), " is not sealed yet"));
     }
-    return absl::NotFoundError(
+    return FieldError(
+        {"weights", std::string(text)}, Reason::kWeightsNotFound,
         absl::StrCat("weights ", View(text), ": the version is ", entry.sealed->version()));
   }
   return entry.sealed;
@@ -491,7 +521,8 @@ absl::StatusOr<int> WeightsRegistry::Drop(std::string_view text) {
     }
   }
   if (dropped.empty()) {
-    return absl::NotFoundError(absl::StrCat("weights: nothing is registered as ", View(text)));
+    return FieldError({"weights", std::string(text)}, Reason::kWeightsNotFound,
+                      absl::StrCat("weights: nothing is registered as ", View(text)));
   }
   on_retired_();
   return static_cast<int>(dropped.size());

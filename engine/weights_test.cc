@@ -98,14 +98,14 @@ TEST_F(WeightsTest, SpecsAreChecked) {
   EXPECT_THAT(refused(Spec("w", {})), HasSubstr("groups=0"));
   EXPECT_THAT(refused(Spec("w", {{4, 32}, {0, 32}})), HasSubstr("group 1: n=0"));
   EXPECT_THAT(refused(Spec("w", {{4, 48}})),
-              HasSubstr("group 0: k=48 must be a positive multiple"));
+              HasSubstr("group 0: k=48: wanted a positive multiple"));
   EXPECT_THAT(refused(Spec("w", {{2147483647, 2147483616}})), HasSubstr("exceed the limit"));
   EXPECT_THAT(refused(Spec("w@1")), HasSubstr("name:"));
   WeightsSpec spec = Spec("w");
   spec.alpha = {1.0f};
   EXPECT_THAT(refused(spec), HasSubstr("alpha: 1 values for 2 groups"));
   spec.alpha = {1.0f, NAN};
-  EXPECT_THAT(refused(spec), HasSubstr("group 1: alpha=nan must be finite"));
+  EXPECT_THAT(refused(spec), HasSubstr("group 1: alpha=nan: wanted a finite number"));
   reclaimer_.Step();
   EXPECT_EQ(device_->memory_use().allocations, 0);
 }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -21,13 +22,16 @@ absl::Status WrittenRanges::Reserve(const char* field, int64_t offset, int64_t b
                                     int64_t max_pieces) {
   const int64_t end = offset + bytes;
   if (Overlaps(written_, offset, end)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        field, ": some of the ", bytes, " bytes at offset ", offset, " were already written"));
+    return FieldError({"chunk.offset", absl::StrCat(offset), "bytes not written before"},
+                      Reason::kOperandsOverlap,
+                      absl::StrCat(field, ": some of the ", bytes, " bytes at offset ", offset,
+                                   " were already written"));
   }
   if (Overlaps(reserved_, offset, end)) {
-    return absl::InvalidArgumentError(absl::StrCat(field, ": some of the ", bytes,
-                                                   " bytes at offset ", offset,
-                                                   " are being written by another call"));
+    return FieldError({"chunk.offset", absl::StrCat(offset), "bytes not written by others"},
+                      Reason::kOperandsOverlap,
+                      absl::StrCat(field, ": some of the ", bytes, " bytes at offset ", offset,
+                                   " are being written by another call"));
   }
   // What is reserved may become a piece, or nothing: joining it promises nothing.
   const auto next = written_.lower_bound(end);
@@ -35,7 +39,8 @@ absl::Status WrittenRanges::Reserve(const char* field, int64_t offset, int64_t b
                      (next != written_.begin() && std::prev(next)->second == offset);
   const auto pieces = static_cast<int64_t>(written_.size() + reserved_.size());
   if (!joins && pieces >= max_pieces) {
-    return absl::ResourceExhaustedError(
+    return ReasonError(
+        Reason::kTooManyGaps,
         absl::StrCat(field, ": offset ", offset, " begins a new piece, and ", pieces,
                      " pieces with gaps between them are the limit; write more nearly in order"));
   }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 #include "server/call.h"
 #include "server/codec.h"
@@ -131,7 +132,7 @@ void AttachCall::Step(std::unique_lock<std::mutex> lock) {
   const absl::Status status = cancelled_ ? CancelledStatus(context_)
                               : lost_lease_.has_value()
                                   ? *lost_lease_
-                                  : absl::UnavailableError("the daemon is shutting down");
+                                  : ReasonError(Reason::kDraining, "the daemon is shutting down");
   lock.unlock();
   Finish(call_.End(status));
 }
@@ -155,7 +156,8 @@ void Attachments::Add(const LeaseInfo& attachment, std::shared_ptr<AttachCall> c
     }
   }
   if (call != nullptr) {
-    call->LoseLease(absl::AbortedError("lease: it was attached again, by a newer stream"));
+    call->LoseLease(
+        ReasonError(Reason::kTakenOver, "lease: it was attached again, by a newer stream"));
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 #include "server/call.h"
 #include "server/codec.h"
@@ -63,12 +64,16 @@ absl::Status BlockReadCall::Begin() {
                           service_.engine.FindBlock(call_.client(), request_.block()));
   at_ = request_.offset();
   if (at_ < 0 || at_ > block.bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("offset: ", at_, " is not in [0, ", block.bytes, "]"));
+    return FieldError({"offset", absl::StrCat(at_), absl::StrCat("0 to ", block.bytes)},
+                      Reason::kFieldOutOfRange,
+                      absl::StrCat("offset: ", at_, " is not in [0, ", block.bytes, "]"));
   }
   if (request_.bytes() < 0 || request_.bytes() > block.bytes - at_) {
-    return absl::InvalidArgumentError(absl::StrCat("bytes: ", request_.bytes(), " at offset ", at_,
-                                                   " is not in the block of ", block.bytes));
+    return FieldError(
+        {"bytes", absl::StrCat(request_.bytes()), absl::StrCat("0 to ", block.bytes - at_)},
+        Reason::kFieldOutOfRange,
+        absl::StrCat("bytes: ", request_.bytes(), " at offset ", at_, " is not in the block of ",
+                     block.bytes));
   }
   end_ = request_.bytes() == 0 ? block.bytes : at_ + request_.bytes();
   // A piece as it is and as the RPC library sends it.

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 #include "server/call.h"
 #include "server/codec.h"
@@ -78,14 +79,18 @@ absl::Status BlockWriteCall::Write() {
   if (block_.block.empty()) {
     TETRAD_RETURN_IF_ERROR(Begin());
   } else if (!message_.block().empty() || message_.offset() != 0) {
-    return absl::InvalidArgumentError("block and offset: only the first message has them");
+    return FieldError({"block"}, Reason::kFieldConflict,
+                      "block and offset: only the first message has them");
   }
   const auto bytes = static_cast<int64_t>(message_.data().size());
   if (bytes == 0) return absl::OkStatus();
   const int64_t at = begin_ + written_;
   if (bytes > block_.bytes - at) {
-    return absl::InvalidArgumentError(absl::StrCat("data: ", bytes, " bytes at offset ", at,
-                                                   " end beyond the block's ", block_.bytes));
+    return FieldError(
+        {"data", absl::StrCat(bytes, " bytes"), absl::StrCat("at most ", block_.bytes - at)},
+        Reason::kFieldOutOfRange,
+        absl::StrCat("data: ", bytes, " bytes at offset ", at, " end beyond the block's ",
+                     block_.bytes));
   }
   TETRAD_RETURN_IF_ERROR(service_.engine.Write(call_.client(), block_.block, at,
                                                std::as_bytes(std::span(message_.data()))));
@@ -98,14 +103,16 @@ absl::Status BlockWriteCall::Begin() {
   TETRAD_ASSIGN_OR_RETURN(block_, service_.engine.FindBlock(call_.client(), message_.block()));
   begin_ = message_.offset();
   if (begin_ >= 0 && begin_ <= block_.bytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("offset: ", begin_, " is not in [0, ", block_.bytes, "]"));
+  return FieldError({"offset", absl::StrCat(begin_), absl::StrCat("0 to ", block_.bytes)},
+                    Reason::kFieldOutOfRange,
+                    absl::StrCat("offset: ", begin_, " is not in [0, ", block_.bytes, "]"));
 }
 
 void BlockWriteCall::StreamEnded() {
   if (context_.IsCancelled()) return End(CancelledStatus(context_));
   if (block_.block.empty()) {
-    return End(absl::InvalidArgumentError("the stream ended before its first message"));
+    return End(
+        FieldError({"block"}, Reason::kFieldMissing, "the stream ended before its first message"));
   }
   response_.set_bytes(written_);
   End(absl::OkStatus());

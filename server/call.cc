@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
+#include "engine/support/error_detail.h"
 #include "server/identity.h"
 #include "server/status.h"
 
@@ -77,9 +78,9 @@ absl::Status Guarded(absl::FunctionRef<absl::Status()> body) {
   try {
     return body();
   } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError("the daemon is out of host memory");
+    return ReasonError(Reason::kHostMemory, "the daemon is out of host memory");
   } catch (const std::exception& error) {
-    return absl::InternalError(absl::StrCat("unexpected exception: ", error.what()));
+    return ReasonError(Reason::kInternal, absl::StrCat("unexpected exception: ", error.what()));
   }
 }
 
@@ -91,23 +92,26 @@ absl::Time ToTime(gpr_timespec deadline) {
 
 absl::Status CancelledStatus(const grpc::CallbackServerContext& context) {
   return ToTime(context.raw_deadline()) <= absl::Now()
-             ? absl::DeadlineExceededError("the deadline passed")
-             : absl::CancelledError("the call was cancelled");
+             ? ReasonError(Reason::kDeadline, "the deadline passed")
+             : ReasonError(Reason::kCancelled, "the call was cancelled");
 }
 
 absl::Status TakeCallBytes(const ServiceContext& service, int64_t bytes) {
   if (service.call_bytes.Take(bytes)) return absl::OkStatus();
   if (bytes > service.call_bytes.limit_bytes()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "call_bytes: ", bytes, " bytes wanted, the limit is ", service.call_bytes.limit_bytes()));
+    return ReasonError(Reason::kMessageTooLarge,
+                       absl::StrCat("call_bytes: ", bytes, " bytes wanted, the limit is ",
+                                    service.call_bytes.limit_bytes()));
   }
-  return absl::ResourceExhaustedError(
+  return ReasonError(
+      Reason::kCallBytes,
       absl::StrCat("call_bytes: ", bytes, " bytes wanted, requests and replies under way hold ",
                    service.call_bytes.used_bytes(), " of ", service.call_bytes.limit_bytes()));
 }
 
 absl::Status PoolFull(const WorkerPool& pool) {
-  return absl::ResourceExhaustedError(
+  return ReasonError(
+      Reason::kWorkersBusy,
       absl::StrCat(pool.capacity(), " calls wait for a worker thread already, the limit"));
 }
 

@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -14,7 +15,7 @@ CallGate::CallGate() : idle_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) { TETRAD_
 absl::StatusOr<CallGate::Pass> CallGate::Enter() {
   if ((state_.fetch_add(1, std::memory_order_acq_rel) & kClosed) != 0) {
     Leave();
-    return absl::UnavailableError("the daemon is shutting down and takes no new calls");
+    return ReasonError(Reason::kDraining, "the daemon is shutting down and takes no new calls");
   }
   return Pass(this);
 }

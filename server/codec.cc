@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 #include "server/status.h"
 
@@ -19,9 +21,15 @@ namespace {
 // Names are at most 128 bytes; `@` and a version may follow.
 constexpr size_t kMaxReference = 128 + 1 + 19;
 
+// The message is the field and `parts`.
 template <typename... Parts>
-absl::Status Invalid(std::string_view field, const Parts&... parts) {
-  return absl::InvalidArgumentError(absl::StrCat(std::string(field), ": ", parts...));
+absl::Status Invalid(Reason reason, std::string_view field, std::string value, std::string limit,
+                     const Parts&... parts) {
+  return FieldError({std::string(field), std::move(value), std::move(limit)}, reason,
+                    absl::StrCat(std::string(field), ": ", parts...));
+}
+absl::Status Missing(std::string_view field, absl::string_view what = "must be set") {
+  return Invalid(Reason::kFieldMissing, field, "", "", what);
 }
 
 // One row per value the wire may hold; a value without a row is refused.
@@ -38,8 +46,9 @@ absl::StatusOr<Value> Translate(std::string_view field, Wire wire,
     if (row.wire == wire) return row.value;
   }
   const int number = static_cast<int>(wire);
-  if (number == 0) return Invalid(field, "must be set");
-  return Invalid(field, "unknown value ", number);
+  if (number == 0) return Missing(field);
+  return Invalid(Reason::kUnknownEnumValue, field, absl::StrCat(number), "a value of the schema",
+                 "unknown value ", number);
 }
 
 absl::StatusOr<ActivationType> Convert(v1::ActivationType type) {
@@ -96,7 +105,7 @@ absl::StatusOr<Epilogue> Convert(v1::Epilogue epilogue) {
 // A range that must be there. Whether it fits block and plan is the engine's to say.
 absl::Status Take(std::string_view field, bool present, const v1::BlockRange& range,
                   BlockRange& out) {
-  if (!present) return Invalid(field, "must be set");
+  if (!present) return Missing(field);
   TETRAD_RETURN_IF_ERROR(
       ValidateReference(absl::StrCat(std::string(field), ".block"), range.block()));
   out = {.block = range.block(), .offset = range.offset(), .bytes = range.bytes()};
@@ -138,18 +147,21 @@ bool AllEqual(const std::vector<T>& values) {
 }  // namespace
 
 absl::Status ValidateReference(std::string_view field, std::string_view value) {
-  if (value.empty()) return Invalid(field, "must be set");
+  if (value.empty()) return Missing(field);
   if (value.size() > kMaxReference) {
-    return Invalid(field, "'", ErrorText(value, 64), "' has ", value.size(), " bytes, limit ",
-                   kMaxReference);
+    return Invalid(Reason::kFieldMalformed, field, ErrorText(value, 64),
+                   absl::StrCat("at most ", kMaxReference, " bytes"), "'", ErrorText(value, 64),
+                   "' has ", value.size(), " bytes, limit ", kMaxReference);
   }
   const auto allowed = [](char c) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
            std::string_view("._/@-").find(c) != std::string_view::npos;
   };
   if (const auto bad = std::ranges::find_if_not(value, allowed); bad != value.end()) {
-    return Invalid(field, "'", ErrorText(value, 2 * kMaxReference), "' has a character at byte ",
-                   bad - value.begin(), " that is not in [A-Za-z0-9._/@-]");
+    return Invalid(Reason::kFieldMalformed, field, ErrorText(value, 64),
+                   "characters in [A-Za-z0-9._/@-]", "'", ErrorText(value, 2 * kMaxReference),
+                   "' has a character at byte ", bad - value.begin(),
+                   " that is not in [A-Za-z0-9._/@-]");
   }
   return absl::OkStatus();
 }
@@ -180,7 +192,7 @@ absl::StatusOr<SignatureRequest> FromProto(const v1::Signature& signature) {
     case v1::Signature::ROWS_NOT_SET:
       break;
   }
-  return Invalid("signature.rows", "one of `exact` and `capacity` must be set");
+  return Missing("signature.rows", "one of `exact` and `capacity` must be set");
 }
 
 InlineOperands FromProto(const v1::InlineOperands& operands) {
@@ -214,7 +226,8 @@ absl::Status Decode(const v1::ExecuteRequest& message, DecodedExecute& out) {
       break;
     }
     case v1::ExecuteRequest::PLAN_OR_SIGNATURE_NOT_SET:
-      return absl::InvalidArgumentError("one of `plan` and `signature` must be set");
+      return FieldError({"plan_or_signature"}, Reason::kFieldMissing,
+                        "one of `plan` and `signature` must be set");
   }
   if (!message.weights().empty()) {
     TETRAD_RETURN_IF_ERROR(ValidateReference("weights", message.weights()));
@@ -231,7 +244,7 @@ absl::Status Decode(const v1::ExecuteRequest& message, DecodedExecute& out) {
     case v1::ExecuteRequest::OPERANDS_NOT_SET:
       break;
   }
-  return Invalid("operands", "one of `inline_operands` and `block_operands` must be set");
+  return Missing("operands", "one of `inline_operands` and `block_operands` must be set");
 }
 
 absl::StatusOr<WeightsSpec> FromProto(const v1::UploadHeader& header, int64_t max_groups) {
@@ -242,18 +255,21 @@ absl::StatusOr<WeightsSpec> FromProto(const v1::UploadHeader& header, int64_t ma
   for (const v1::GroupDims& dims : header.groups()) spec.groups.push_back({dims.n(), dims.k()});
   if (header.group_count() != 0) {
     if (header.groups_size() != 1) {
-      return Invalid("header.group_count", header.group_count(),
-                     " needs exactly one entry in `groups`, which has ", header.groups_size());
+      return Invalid(Reason::kFieldConflict, "header.group_count",
+                     absl::StrCat(header.group_count()), "one entry in header.groups",
+                     header.group_count(), " needs exactly one entry in `groups`, which has ",
+                     header.groups_size());
     }
     // Checked before the list is filled: it is the client's number.
     if (header.group_count() < 0 || header.group_count() > max_groups) {
-      return Invalid("header.group_count", header.group_count(), " is not in [1, ", max_groups,
-                     "]");
+      return Invalid(Reason::kFieldOutOfRange, "header.group_count",
+                     absl::StrCat(header.group_count()), absl::StrCat("1 to ", max_groups),
+                     header.group_count(), " is not in [1, ", max_groups, "]");
     }
     spec.groups.resize(static_cast<size_t>(header.group_count()), spec.groups.front());
   }
   spec.alpha.assign(header.alpha().begin(), header.alpha().end());
-  TETRAD_RETURN_IF_ERROR(ValidateWeightsSpec(spec));
+  TETRAD_RETURN_IF_ERROR(InMessage("header", ValidateWeightsSpec(spec)));
   return spec;
 }
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 #include "server/call.h"
 #include "server/status.h"
@@ -99,7 +100,9 @@ void ExecuteStream::OnReadDone(bool ok) {
       lock.unlock();
       // The slot is not used again meanwhile: that takes a message, and no other
       // is read while reading_ is set.
-      if (slot != nullptr) slot->task->Cancel(absl::CancelledError("cancelled by the client"));
+      if (slot != nullptr) {
+        slot->task->Cancel(ReasonError(Reason::kCancelled, "cancelled by the client"));
+      }
       lock.lock();
     } else {
       StreamSlot& slot = slots_.Take(incoming_);
@@ -122,18 +125,21 @@ absl::Status ExecuteStream::Admit(StreamSlot& slot) {
   // First: whatever else is wrong, this is not the answer of the one under way.
   if (slots_.Find(slot.request.id()) != nullptr) {
     slot.answer.set_duplicate_id(true);
-    return absl::InvalidArgumentError(
-        absl::StrCat("id: ", slot.request.id(), " is that of a request under way"));
+    return FieldError({"id", absl::StrCat(slot.request.id()), "one that no request under way has"},
+                      Reason::kDuplicateId,
+                      absl::StrCat("id: ", slot.request.id(), " is that of a request under way"));
   }
   if (closed_) {
-    return absl::UnavailableError("the daemon is shutting down and takes no new requests");
+    return ReasonError(Reason::kDraining, "the daemon is shutting down and takes no new requests");
   }
   if (!slot.request.has_execute()) {
-    return absl::InvalidArgumentError("one of `execute` and `cancel` must be set");
+    return FieldError({"execute"}, Reason::kFieldMissing,
+                      "one of `execute` and `cancel` must be set");
   }
   if (!std::isfinite(timeout) || timeout < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("timeout_seconds: ", timeout, " must be finite and at least 0"));
+    return FieldError({"timeout_seconds", absl::StrCat(timeout), "finite and at least 0"},
+                      Reason::kFieldOutOfRange,
+                      absl::StrCat("timeout_seconds: ", timeout, " must be finite and at least 0"));
   }
   TETRAD_CHECK(slots_.Name(slot));
   slot.task.emplace(service_, call_.client());
@@ -160,11 +166,12 @@ void ExecuteStream::Answered(StreamSlot& slot, const absl::Status& status) {
 void ExecuteStream::Enqueue(StreamSlot& slot, const absl::Status& status) {
   slots_.DropRequest(slot);
   if (!status.ok()) {
-    const grpc::Status told = ToGrpc(status);
-    call_.Report(told);
+    google::rpc::Status told = ToRpcStatus(status);
+    call_.Report(grpc::Status(static_cast<grpc::StatusCode>(told.code()), told.message()));
     slot.answer.clear_response();
-    slot.answer.set_code(told.error_code());
-    slot.answer.set_message(told.error_message());
+    slot.answer.set_code(told.code());
+    slot.answer.set_message(told.message());
+    slot.answer.mutable_details()->Swap(told.mutable_details());
   }
   service_.metrics.StreamAnswered(static_cast<grpc::StatusCode>(slot.answer.code()));
   slots_.ready.push_back(&slot);
@@ -203,7 +210,7 @@ std::optional<absl::Status> ExecuteStream::Ending() const {
   if (!slots_.empty() || acting_ > 0) return std::nullopt;
   if (cancelled_) return CancelledStatus(context_);
   if (half_closed_) return absl::OkStatus();
-  if (closed_) return absl::UnavailableError("the daemon is shutting down");
+  if (closed_) return ReasonError(Reason::kDraining, "the daemon is shutting down");
   return std::nullopt;
 }
 

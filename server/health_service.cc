@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "grpcpp/support/server_callback.h"
 
+#include "engine/support/error_detail.h"
 #include "server/status.h"
 
 namespace tetrad {
@@ -69,7 +70,7 @@ void HealthService::Act(Watcher& watcher, Action action) {
   if (action == Action::kWrite) {
     watcher.StartWrite(&watcher.message_);
   } else if (action == Action::kFinish) {
-    watcher.Finish(ToGrpc(absl::UnavailableError("the watch has ended")));
+    watcher.Finish(ToGrpc(ReasonError(Reason::kDraining, "the watch has ended")));
   }
 }
 
@@ -137,8 +138,8 @@ grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
     if (!full) watchers_.insert(watcher);
   }
   if (full) {
-    watcher->Finish(ToGrpc(absl::ResourceExhaustedError(
-        absl::StrCat(kMaxWatches, " health watches are open, the limit"))));
+    watcher->Finish(ToGrpc(ReasonError(
+        Reason::kTableFull, absl::StrCat(kMaxWatches, " health watches are open, the limit"))));
   } else {
     Event(*watcher, [](Watcher&) {});
   }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "engine/checkpoint_load.h"
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 #include "server/call.h"
 #include "server/codec.h"
@@ -76,7 +77,8 @@ absl::Status LoadCall::Load(v1::LoadProgress& last) {
   TETRAD_RETURN_IF_ERROR(ValidateReference("name", request_.name()));
   TETRAD_ASSIGN_OR_RETURN(const Dialect dialect, FromProto(request_.dialect()));
   if (!service_.checkpoint_root.has_value()) {
-    return absl::FailedPreconditionError(
+    return ReasonError(
+        Reason::kUnsupportedHere,
         "this daemon loads no checkpoints: it was started without --checkpoint-root");
   }
   const CheckpointSource source{request_.directory(), request_.pattern(), dialect,

@@ -158,7 +158,7 @@ void Drain(Server& server, const Config& config, const StopSignals& signals, con
 // whatever signals come. The engine is not taken down: its device may never
 // answer.
 [[noreturn]] void LeaveLostDevice(Server& server, const DeviceLoss& loss, Log& log) {
-  log.Error("device lost", {{"error", ToGrpc(loss.status()).error_message()}});
+  log.Error("device lost", {{"error", ErrorText(std::string(loss.status().message()))}});
   server.BeginDrain();
   server.CloseGate();
   pollfd idle{.fd = server.idle_fd(), .events = POLLIN, .revents = 0};
@@ -180,9 +180,8 @@ int ExitCode(const absl::Status& status) {
 }
 
 int Fail(const absl::Status& status, Log& log) {
-  const grpc::Status shown = ToGrpc(status);
-  log.Error("cannot start",
-            {{"code", CodeName(shown.error_code())}, {"error", shown.error_message()}});
+  log.Error("cannot start", {{"code", absl::StatusCodeToString(status.code())},
+                             {"error", ErrorText(std::string(status.message()))}});
   return ExitCode(status);
 }
 
@@ -281,7 +280,8 @@ int Main(const std::vector<std::string>& arguments) {
         return value;
       });
   if (!loaded.ok()) {
-    std::fprintf(stderr, "tetradd: %s\n", ToGrpc(loaded.status()).error_message().c_str());
+    std::fprintf(stderr, "tetradd: %s\n",
+                 ErrorText(std::string(loaded.status().message())).c_str());
     return EX_USAGE;
   }
   switch (loaded->action) {

@@ -1,13 +1,20 @@
 // SPDX-FileCopyrightText: The Tetrad Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// absl::Status to grpc::Status, one to one, for every error that leaves the
-// daemon.
+// absl::Status to what clients are sent, one to one, for every error that
+// leaves the daemon: code, message, and the details of google.rpc made of the
+// ErrorDetail that the status carries (docs/errors.md).
 //
-// The message travels in a header line that peers limit to 8 KiB, where a
-// longer one replaces the real error with RESOURCE_EXHAUSTED, and it may quote
-// names from files and clients. So it is made printable ASCII and capped. Pure
-// functions.
+//   ErrorInfo   always: reason, domain "tetrad", and of the first violation
+//               `group`, `field`, `value` and `limit`
+//   BadRequest  with INVALID_ARGUMENT: every violation
+//   RetryInfo   with RESOURCE_EXHAUSTED, and UNAVAILABLE that passes
+//
+// Message and details travel in header lines that peers limit to 8 KiB, where
+// longer ones replace the real error with RESOURCE_EXHAUSTED, and they may quote
+// names from files and clients. So text is made printable ASCII and capped, and
+// violations are dropped from the end, with their number in place of them, until
+// all is below kTrailerLimit. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +22,24 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "google/rpc/status.pb.h"
 #include "grpcpp/support/status.h"
 
 namespace tetrad {
 
-inline constexpr size_t kErrorTextLimit = 2048;  // bytes; encoding at most triples it
+inline constexpr size_t kErrorTextLimit = 2048;  // bytes
+// Of message and details as gRPC encodes them; the rest of 8 KiB is for the
+// names of headers and what else the trailer has.
+inline constexpr size_t kTrailerLimit = 6 << 10;
 
-// The one place where structured details would be attached.
+// For answers that carry an error inside a message. OK: code 0 and nothing else.
+google::rpc::Status ToRpcStatus(const absl::Status& status);
+// With the above as details.
 grpc::Status ToGrpc(const absl::Status& status);
+
+// What ErrorInfo says: the name of the Reason, or, of a status that carries
+// none, that of its code, which then says no more than the code.
+std::string_view ReasonText(const absl::Status& status);
 
 // One line of printable ASCII, other bytes as \xNN, at most `limit` bytes plus
 // a note of the full length.

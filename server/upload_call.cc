@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 #include "server/call.h"
 #include "server/codec.h"
@@ -74,12 +75,14 @@ absl::Status UploadCall::Take() {
     case v1::UploadRequest::MESSAGE_NOT_SET:
       break;
   }
-  return absl::InvalidArgumentError("an upload message must have `header` or `chunk`");
+  return FieldError({"message"}, Reason::kFieldMissing,
+                    "an upload message must have `header` or `chunk`");
 }
 
 absl::Status UploadCall::Begin(const v1::UploadHeader& header) {
   if (version_.has_value()) {
-    return absl::InvalidArgumentError("header: a stream has one, and it comes first");
+    return FieldError({"header"}, Reason::kFieldConflict,
+                      "header: a stream has one, and it comes first");
   }
   TETRAD_ASSIGN_OR_RETURN(WeightsSpec spec,
                           FromProto(header, service_.engine.options().weights.max_groups));
@@ -90,7 +93,9 @@ absl::Status UploadCall::Begin(const v1::UploadHeader& header) {
 }
 
 absl::Status UploadCall::Write(const v1::UploadChunk& chunk) {
-  if (!version_.has_value()) return absl::InvalidArgumentError("chunk: before the header");
+  if (!version_.has_value()) {
+    return FieldError({"chunk"}, Reason::kFieldConflict, "chunk: before the header");
+  }
   TETRAD_ASSIGN_OR_RETURN(const WeightsOperand operand, FromProto(chunk.operand()));
   return registry().Write(name_, *version_, operand, chunk.offset(),
                           std::as_bytes(std::span(chunk.data())));
@@ -99,7 +104,7 @@ absl::Status UploadCall::Write(const v1::UploadChunk& chunk) {
 void UploadCall::StreamEnded() {
   if (context_.IsCancelled()) return End(CancelledStatus(context_));
   if (!version_.has_value()) {
-    return End(absl::InvalidArgumentError("the stream ended before a header"));
+    return End(FieldError({"header"}, Reason::kFieldMissing, "the stream ended before a header"));
   }
   const bool posted = service_.work.Post([this] { End(Guarded([this] { return Complete(); })); });
   if (!posted) End(PoolFull(service_.work));
@@ -116,8 +121,8 @@ absl::Status UploadCall::Complete() {
       return other.spec.name == name_ && other.version == *version_;
     });
     if (found == all.end()) {
-      return absl::AbortedError(
-          absl::StrCat("weights ", name_, "@", *version_, " were dropped during the upload"));
+      return ReasonError(Reason::kTakenOver, absl::StrCat("weights ", name_, "@", *version_,
+                                                          " were dropped during the upload"));
     }
     info = *found;
   }

@@ -2,9 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clients/cli/output.h"
 
+#include <optional>
+#include <utility>
+
 #include <google/protobuf/util/json_util.h>
 
 #include "absl/strings/string_view.h"
+
+#include "clients/cpp/error_info.h"
 
 namespace tetrad::cli {
 namespace {
@@ -37,10 +42,24 @@ void Output::PrintText(std::string_view text) const { out << text << std::flush;
 
 void Output::PrintError(const absl::Status& status) const {
   const std::string code = absl::StatusCodeToString(status.code());
-  err << "tetradctl: " << code << ": " << status.message() << '\n' << std::flush;
-  if (json) {
-    PrintJson({{"error", {{"code", code}, {"message", std::string(status.message())}}}});
+  const std::optional<ErrorInfo> info = ErrorInfoOf(status);
+  err << "tetradctl: " << code << ": " << status.message();
+  if (info.has_value()) err << " [" << info->reason << ']';
+  err << '\n';
+  nlohmann::json error = {{"code", code}, {"message", std::string(status.message())}};
+  if (info.has_value()) {
+    error["reason"] = info->reason;
+    for (const ErrorInfo::Violation& violation : info->violations) {
+      err << "  " << violation.field << ": " << violation.description << '\n';
+      error["violations"].push_back(
+          {{"field", violation.field}, {"description", violation.description}});
+    }
+    if (info->retry_delay.has_value()) {
+      error["retry_seconds"] = absl::ToDoubleSeconds(*info->retry_delay);
+    }
   }
+  err << std::flush;
+  if (json) PrintJson({{"error", std::move(error)}});
 }
 
 }  // namespace tetrad::cli

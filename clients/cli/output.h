@@ -29,8 +29,9 @@ struct Output {
   void PrintJson(const nlohmann::json& document) const;
   void PrintText(std::string_view text) const;
 
-  // Reports a failed command: a line on `err`, with --json also
-  // {"error": {"code", "message"}} on `out`.
+  // Reports a failed command: a line on `err` and one for each violation, with --json
+  // also {"error": {"code", "message", "reason", "violations", "retry_seconds"}} on
+  // `out`, the last three as far as the daemon said them.
   void PrintError(const absl::Status& status) const;
 };
 

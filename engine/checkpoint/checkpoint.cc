@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 
 #include "engine/checkpoint/printable.h"
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -56,8 +57,7 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const Root& root, std::string_view d
     TETRAD_ASSIGN_OR_RETURN(const std::string json, ReadWhole(*index_file, kMaxIndexBytes));
     auto index = ShardIndex::Parse(json);
     if (!index.ok()) {
-      return absl::Status(index.status().code(),
-                          absl::StrCat(index_file->name(), ": ", index.status().message()));
+      return WithPrefix(absl::StrCat(index_file->name(), ": "), index.status());
     }
     TETRAD_RETURN_IF_ERROR(checkpoint.OpenShards(root, directory, *index));
     TETRAD_RETURN_IF_ERROR(checkpoint.CheckIndex(*index));
@@ -70,8 +70,9 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const Root& root, std::string_view d
   } else if (absl::IsNotFound(index_file.status())) {
     auto single = root.OpenFile(PathIn(directory, kSingleName));
     if (absl::IsNotFound(single.status())) {
-      return absl::NotFoundError(absl::StrCat("folder ", Quoted(directory), ": neither ",
-                                              kIndexName, " nor ", kSingleName));
+      return ReasonError(Reason::kFileNotFound,
+                         absl::StrCat("folder ", Quoted(directory), ": neither ", kIndexName,
+                                      " nor ", kSingleName));
     }
     if (!single.ok()) return single.status();
     TETRAD_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(*std::move(single)));
@@ -90,9 +91,9 @@ absl::Status Checkpoint::OpenShards(const Root& root, std::string_view directory
   NameList missing;
   for (const std::string& shard : index.shards()) {
     if (shard.starts_with('/')) {
-      return absl::InvalidArgumentError(absl::StrCat("folder ", Quoted(directory),
-                                                     ": the index names ", Quoted(shard),
-                                                     "; shards must be relative to the folder"));
+      return ReasonError(Reason::kIllegalCheckpoint,
+                         absl::StrCat("folder ", Quoted(directory), ": the index names ",
+                                      Quoted(shard), "; shards must be relative to the folder"));
     }
     auto file = root.OpenFile(PathIn(directory, shard));
     if (absl::IsNotFound(file.status())) {
@@ -104,9 +105,9 @@ absl::Status Checkpoint::OpenShards(const Root& root, std::string_view directory
     files_.push_back(std::move(opened));
   }
   if (missing.empty()) return absl::OkStatus();
-  return absl::NotFoundError(
-      absl::StrCat("folder ", Quoted(directory),
-                   ": the index names shards that are not there: ", missing.Text()));
+  return ReasonError(Reason::kFileNotFound,
+                     absl::StrCat("folder ", Quoted(directory),
+                                  ": the index names shards that are not there: ", missing.Text()));
 }
 
 absl::Status Checkpoint::CheckIndex(const ShardIndex& index) const {
@@ -130,7 +131,8 @@ absl::Status Checkpoint::CheckIndex(const ShardIndex& index) const {
     }
   }
   const auto refuse = [](const char* reason, const NameList& names) {
-    return absl::InvalidArgumentError(absl::StrCat("index: ", reason, ": ", names.Text()));
+    return ReasonError(Reason::kIllegalCheckpoint,
+                       absl::StrCat("index: ", reason, ": ", names.Text()));
   };
   if (!misplaced.empty()) return refuse("tensors in another shard than it says", misplaced);
   if (!missing.empty()) return refuse("tensors that are not where it says", missing);
@@ -146,13 +148,13 @@ absl::Status Checkpoint::ReadDeclaration(const Root& root, std::string_view dire
   TETRAD_ASSIGN_OR_RETURN(const std::string json, ReadWhole(*file, kMaxConfigBytes));
   const auto declared = DeclaredDialect(json);
   if (!declared.ok()) {
-    return absl::Status(declared.status().code(),
-                        absl::StrCat(file->name(), ": ", declared.status().message()));
+    return WithPrefix(absl::StrCat(file->name(), ": "), declared.status());
   }
   if (*declared == Dialect::kAuto) return absl::OkStatus();
   if (declared_dialect_ != Dialect::kAuto && declared_dialect_ != *declared) {
-    return absl::InvalidArgumentError(absl::StrCat(declared_by_, " and ", file->name(),
-                                                   " declare different dialects of quantization"));
+    return ReasonError(Reason::kIllegalCheckpoint,
+                       absl::StrCat(declared_by_, " and ", file->name(),
+                                    " declare different dialects of quantization"));
   }
   declared_dialect_ = *declared;
   declared_by_ = file->name();

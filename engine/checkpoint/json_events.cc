@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/checkpoint/printable.h"
+#include "engine/support/error_detail.h"
 
 namespace tetrad {
 namespace {
@@ -37,7 +38,8 @@ class Listener {
 
   bool parse_error(size_t position, const std::string& token, const nlohmann::json::exception& e) {
     constexpr int kNumberOverflow = 406;
-    status_ = absl::InvalidArgumentError(
+    status_ = ReasonError(
+        Reason::kIllegalCheckpoint,
         absl::StrCat(e.id == kNumberOverflow ? "number out of range" : "not well-formed JSON",
                      " at byte ", position, ", near `", Printable(token, 40), "`"));
     return false;
@@ -52,8 +54,8 @@ class Listener {
   }
   bool Begin(Kind kind) {
     if (depth_ == kMaxJsonDepth) {
-      status_ = absl::InvalidArgumentError(
-          absl::StrCat("JSON nested deeper than ", kMaxJsonDepth, " levels"));
+      status_ = ReasonError(Reason::kIllegalCheckpoint,
+                            absl::StrCat("JSON nested deeper than ", kMaxJsonDepth, " levels"));
       return false;
     }
     const bool go_on = Tell(kind);
@@ -76,17 +78,19 @@ absl::Status ParseJson(std::string_view text,
                        absl::FunctionRef<absl::Status(const JsonEvent&)> handler) {
   // The library takes a NUL byte for the end of its input; whatever follows would go unseen.
   if (const size_t at = text.find('\0'); at != std::string_view::npos) {
-    return absl::InvalidArgumentError(absl::StrCat("NUL byte at byte ", at, " of the JSON text"));
+    return ReasonError(Reason::kIllegalCheckpoint,
+                       absl::StrCat("NUL byte at byte ", at, " of the JSON text"));
   }
   if (const size_t at = FindInvalidUtf8(text); at != std::string_view::npos) {
-    return absl::InvalidArgumentError(absl::StrCat("not UTF-8 at byte ", at, " of the JSON text: `",
-                                                   Printable(text.substr(at, 8)), "`"));
+    return ReasonError(Reason::kIllegalCheckpoint,
+                       absl::StrCat("not UTF-8 at byte ", at, " of the JSON text: `",
+                                    Printable(text.substr(at, 8)), "`"));
   }
   Listener listener(handler);
   try {
     nlohmann::json::sax_parse(text, &listener);
   } catch (const std::exception& e) {
-    return absl::ResourceExhaustedError(absl::StrCat("JSON parser: ", Printable(e.what())));
+    return ReasonError(Reason::kHostMemory, absl::StrCat("JSON parser: ", Printable(e.what())));
   }
   return listener.Take();
 }

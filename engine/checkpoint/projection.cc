@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "engine/checkpoint/printable.h"
+#include "engine/support/error_detail.h"
 #include "engine/support/illegal_scale.h"
 #include "engine/support/status_macros.h"
 #include "kernels/nvfp4.h"
@@ -31,7 +32,7 @@ std::string Text(const CheckpointTensor& tensor) {
 
 template <typename... Args>
 absl::Status Refuse(const CheckpointTensor& tensor, const Args&... reason) {
-  return absl::InvalidArgumentError(absl::StrCat(Text(tensor), ": ", reason...));
+  return ReasonError(Reason::kIllegalCheckpoint, absl::StrCat(Text(tensor), ": ", reason...));
 }
 
 // What the tensors of all experts must agree on.
@@ -206,12 +207,13 @@ absl::StatusOr<Projection> Projection::Open(std::shared_ptr<const Checkpoint> ch
 absl::Status Projection::ReadPlane(int64_t group, const std::vector<Plane>& planes, uint64_t bytes,
                                    uint64_t offset, std::span<uint8_t> out) const {
   if (group < 0 || group >= info_.groups) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("group ", group, " of ", info_.groups, " does not exist"));
+    return ReasonError(Reason::kFieldOutOfRange,
+                       absl::StrCat("group ", group, " of ", info_.groups, " does not exist"));
   }
   if (offset > bytes || out.size() > bytes - offset) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "group ", group, ": has ", bytes, " bytes; wanted ", out.size(), " from byte ", offset));
+    return ReasonError(Reason::kFieldOutOfRange,
+                       absl::StrCat("group ", group, ": has ", bytes, " bytes; wanted ", out.size(),
+                                    " from byte ", offset));
   }
   const Plane& plane = planes[static_cast<size_t>(group)];
   if (transposed_) return ReadTurned(plane, bytes / static_cast<uint64_t>(info_.n), offset, out);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "engine/checkpoint/printable.h"
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -58,12 +59,12 @@ struct Pattern {
 
 absl::StatusOr<Pattern> ParsePattern(std::string_view text) {
   const size_t at = text.find(kExpertPlaceholder);
-  if (text.empty()) return absl::InvalidArgumentError("pattern is empty");
+  if (text.empty()) return FieldError({"pattern"}, Reason::kFieldMissing, "pattern is empty");
   if (at == std::string_view::npos) return Pattern{text, {}, false};
   const std::string_view after = text.substr(at + kExpertPlaceholder.size());
   if (after.find(kExpertPlaceholder) != std::string_view::npos) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("pattern ", Quoted(text), ": {expert} appears twice"));
+    return FieldError({"pattern", Quoted(text), "{expert} once"}, Reason::kFieldMalformed,
+                      absl::StrCat("pattern ", Quoted(text), ": {expert} appears twice"));
   }
   return Pattern{text.substr(0, at), after, true};
 }
@@ -99,7 +100,8 @@ absl::StatusOr<std::optional<Match>> MatchName(const Pattern& pattern,
       !pattern.has_placeholder && rest.starts_with('_') && rest.find('.') == std::string_view::npos;
   if (!child && !sibling && !IsKnown(rest)) return std::nullopt;
   if (!canonical) {
-    return absl::InvalidArgumentError(
+    return ReasonError(
+        Reason::kIllegalCheckpoint,
         absl::StrCat("tensor ", Quoted(tensor.info.name), ": bad expert number ", Quoted(digits)));
   }
   return Match{expert, rest, tensor};
@@ -120,9 +122,11 @@ absl::StatusOr<Dialect> DialectOf(const std::vector<Match>& matches) {
     if (compressed && !modelopt) evidence[1] = &match;
   }
   if (evidence[0] != nullptr && evidence[1] != nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "names of both dialects: ", Quoted(evidence[0]->tensor.info.name), " (modelopt) and ",
-        Quoted(evidence[1]->tensor.info.name), " (compressed-tensors)"));
+    return ReasonError(
+        Reason::kIllegalCheckpoint,
+        absl::StrCat("names of both dialects: ", Quoted(evidence[0]->tensor.info.name),
+                     " (modelopt) and ", Quoted(evidence[1]->tensor.info.name),
+                     " (compressed-tensors)"));
   }
   if (evidence[0] != nullptr) return Dialect::kModelOpt;
   if (evidence[1] != nullptr) return Dialect::kCompressedTensors;
@@ -138,18 +142,20 @@ absl::StatusOr<Dialect> Decide(const Checkpoint& checkpoint, const std::vector<M
     return absl::string_view(name.data(), name.size());
   };
   if (found == Dialect::kAuto) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "tensor ", Quoted(matches.front().tensor.info.name), " has no global scale beside it"));
+    return ReasonError(Reason::kIllegalCheckpoint,
+                       absl::StrCat("tensor ", Quoted(matches.front().tensor.info.name),
+                                    " has no global scale beside it"));
   }
   if (wanted != Dialect::kAuto && wanted != found) {
-    return absl::InvalidArgumentError(absl::StrCat("dialect ", text(wanted),
-                                                   " was asked for, but the tensors are named as ",
-                                                   text(found), " names them"));
+    return FieldError(
+        {"dialect", std::string(text(wanted)), std::string(text(found))}, Reason::kFieldConflict,
+        absl::StrCat("dialect ", text(wanted), " was asked for, but the tensors are named as ",
+                     text(found), " names them"));
   }
   if (declared != Dialect::kAuto && declared != found) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(checkpoint.declared_by(), " declares ", text(declared),
-                     ", but the tensors are named as ", text(found), " names them"));
+    return ReasonError(Reason::kIllegalCheckpoint,
+                       absl::StrCat(checkpoint.declared_by(), " declares ", text(declared),
+                                    ", but the tensors are named as ", text(found), " names them"));
   }
   return found;
 }
@@ -176,9 +182,11 @@ absl::Status Assign(const Spelling& spelling, const Match& match, ProjectionTens
   }
   if (match.suffix.starts_with('_') && &spelling != &kFusedSpelling) return absl::OkStatus();
   if (std::ranges::find(kBiases, match.suffix) == kBiases.end()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "tensor ", Quoted(match.tensor.info.name),
-        " belongs to the projection, but what it does to the result is not known here"));
+    return ReasonError(
+        Reason::kIllegalCheckpoint,
+        absl::StrCat(
+            "tensor ", Quoted(match.tensor.info.name),
+            " belongs to the projection, but what it does to the result is not known here"));
   }
   if (out.notes.empty()) {
     out.notes.push_back(
@@ -199,16 +207,18 @@ absl::StatusOr<ProjectionTensors> FindProjection(const Checkpoint& checkpoint,
     return absl::OkStatus();
   }));
   if (std::ranges::none_of(matches, [](const Match& m) { return IsKnown(m.suffix); })) {
-    return absl::NotFoundError(absl::StrCat("pattern ", Quoted(text), " matches no tensor"));
+    return FieldError({"pattern", Quoted(text)}, Reason::kFileNotFound,
+                      absl::StrCat("pattern ", Quoted(text), " matches no tensor"));
   }
   // By expert before anything is sized by its number: a number as large as 10^18 is legal text.
   std::ranges::sort(matches, {}, &Match::expert);
   uint64_t next = 0;
   for (const Match& match : matches) {
     if (match.expert > next) {
-      return absl::InvalidArgumentError(absl::StrCat("pattern ", Quoted(text), ": expert ", next,
-                                                     " is missing, but there is ",
-                                                     Quoted(match.tensor.info.name)));
+      return ReasonError(
+          Reason::kIllegalCheckpoint,
+          absl::StrCat("pattern ", Quoted(text), ": expert ", next, " is missing, but there is ",
+                       Quoted(match.tensor.info.name)));
     }
     next = match.expert + 1;
   }
@@ -224,7 +234,8 @@ absl::StatusOr<ProjectionTensors> FindProjection(const Checkpoint& checkpoint,
          {ProjectionRole::kCodes, ProjectionRole::kScales, ProjectionRole::kGlobalScale}) {
       if (found.experts[expert].has(role)) continue;
       const std::string_view suffix = spelling.suffixes[static_cast<size_t>(role)];
-      return absl::InvalidArgumentError(
+      return ReasonError(
+          Reason::kIllegalCheckpoint,
           absl::StrCat("tensor ", Quoted(pattern.Expand(expert).append(suffix)), " is missing"));
     }
   }

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "engine/checkpoint/printable.h"
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -27,10 +28,11 @@ absl::StatusOr<RegularFile> RegularFile::Adopt(UniqueFd fd, std::string_view nam
   struct stat info {};
   if (fstat(file.fd_.get(), &info) != 0) {
     const int error = errno;
-    return absl::InternalError(absl::StrCat(file.name_, ": fstat: ", ErrnoText(error)));
+    return ReasonError(Reason::kInternal, absl::StrCat(file.name_, ": fstat: ", ErrnoText(error)));
   }
   if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(file.name_, ": not a regular file"));
+    return ReasonError(Reason::kIllegalCheckpoint,
+                       absl::StrCat(file.name_, ": not a regular file"));
   }
   file.bytes_ = static_cast<uint64_t>(info.st_size);
   file.modified_s_ = info.st_mtim.tv_sec;
@@ -53,8 +55,9 @@ absl::Status RegularFile::ReadRowsAt(uint64_t offset, uint64_t stride, uint64_t 
 
 absl::Status RegularFile::Read(uint64_t offset, std::span<uint8_t> out) const {
   if (offset > bytes_ || out.size() > bytes_ - offset) {
-    return absl::InvalidArgumentError(absl::StrCat(name_, ": bytes ", offset, " to ",
-                                                   offset + out.size(), " wanted of ", bytes_));
+    return ReasonError(Reason::kIllegalCheckpoint,
+                       absl::StrCat(name_, ": bytes ", offset, " to ", offset + out.size(),
+                                    " wanted of ", bytes_));
   }
   constexpr size_t kChunkBytes = size_t{16} << 20;  // bounds one call's uninterruptible time
   while (!out.empty()) {
@@ -63,11 +66,12 @@ absl::Status RegularFile::Read(uint64_t offset, std::span<uint8_t> out) const {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
       const int error = errno;
-      return absl::DataLossError(
-          absl::StrCat(name_, ": read at byte ", offset, ": ", ErrnoText(error)));
+      return ReasonError(Reason::kFileUnreadable,
+                         absl::StrCat(name_, ": read at byte ", offset, ": ", ErrnoText(error)));
     }
     if (got == 0) {
-      return absl::DataLossError(
+      return ReasonError(
+          Reason::kFileUnreadable,
           absl::StrCat(name_, ": ends at byte ", offset, ", had ", bytes_, " when it was opened"));
     }
     out = out.subspan(static_cast<size_t>(got));
@@ -80,20 +84,21 @@ absl::Status RegularFile::CheckUnchanged() const {
   struct stat now {};
   if (fstat(fd_.get(), &now) != 0) {
     const int error = errno;
-    return absl::InternalError(absl::StrCat(name_, ": fstat: ", ErrnoText(error)));
+    return ReasonError(Reason::kInternal, absl::StrCat(name_, ": fstat: ", ErrnoText(error)));
   }
   if (static_cast<uint64_t>(now.st_size) != bytes_ || now.st_mtim.tv_sec != modified_s_ ||
       now.st_mtim.tv_nsec != modified_ns_) {
-    return absl::DataLossError(absl::StrCat(name_, ": changed since it was opened (", bytes_,
-                                            " bytes then, ", now.st_size, " now)"));
+    return ReasonError(Reason::kFileUnreadable,
+                       absl::StrCat(name_, ": changed since it was opened (", bytes_,
+                                    " bytes then, ", now.st_size, " now)"));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> ReadWhole(const RegularFile& file, uint64_t limit) {
   if (file.bytes() > limit) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file.name(), ": ", file.bytes(), " bytes, limit ", limit));
+    return ReasonError(Reason::kIllegalCheckpoint,
+                       absl::StrCat(file.name(), ": ", file.bytes(), " bytes, limit ", limit));
   }
   std::string text(file.bytes(), '\0');
   TETRAD_RETURN_IF_ERROR(file.ReadAt(0, {reinterpret_cast<uint8_t*>(text.data()), text.size()}));

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "engine/checkpoint/printable.h"
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -25,7 +26,9 @@ std::string ErrnoText(int error) { return std::generic_category().message(error)
 // Refuses, before the kernel is asked, what can never be right, with a reason of its own.
 absl::Status CheckName(std::string_view path) {
   const auto invalid = [&](const char* reason) {
-    return absl::InvalidArgumentError(absl::StrCat("path `", Printable(path), "`: ", reason));
+    return FieldError({"directory", Printable(path), "a path below the checkpoint root"},
+                      Reason::kFieldMalformed,
+                      absl::StrCat("path `", Printable(path), "`: ", reason));
   };
   if (path.empty()) return invalid("empty");
   if (path.size() >= 4096) return invalid("longer than 4095 bytes");
@@ -40,23 +43,26 @@ absl::Status CheckName(std::string_view path) {
 }
 
 absl::Status OpenError(std::string_view path, int error) {
-  const std::string subject = absl::StrCat("path `", Printable(path), "`: ");
+  const auto refuse = [path](Reason reason, std::string_view what) {
+    return FieldError({"directory", Printable(path)}, reason,
+                      absl::StrCat("path `", Printable(path), "`: ", std::string(what)));
+  };
   switch (error) {
     case EXDEV:
-      return absl::PermissionDeniedError(subject + "leads out of the allowed folder");
+      return refuse(Reason::kNotAllowed, "leads out of the allowed folder");
     case ENOENT:
-      return absl::NotFoundError(subject + ErrnoText(error));
+      return refuse(Reason::kFileNotFound, ErrnoText(error));
     case EACCES:
     case EPERM:
-      return absl::PermissionDeniedError(subject + ErrnoText(error));
+      return refuse(Reason::kNotAllowed, ErrnoText(error));
     case EMFILE:
     case ENFILE:
     case ENOMEM:
-      return absl::ResourceExhaustedError(subject + ErrnoText(error));
+      return refuse(Reason::kHostMemory, ErrnoText(error));
     case ENOSYS:
-      return absl::FailedPreconditionError(subject + "openat2 is missing; Linux 5.6 or newer");
+      return refuse(Reason::kUnsupportedHere, "openat2 is missing; Linux 5.6 or newer");
     default:
-      return absl::InvalidArgumentError(subject + ErrnoText(error));
+      return refuse(Reason::kFieldMalformed, ErrnoText(error));
   }
 }
 

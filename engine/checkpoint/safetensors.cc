@@ -10,13 +10,14 @@
 #include "absl/strings/str_cat.h"
 
 #include "engine/checkpoint/printable.h"
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
 
 absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(RegularFile file) {
   const auto invalid = [&](const auto&... reason) {
-    return absl::InvalidArgumentError(absl::StrCat(file.name(), ": ", reason...));
+    return ReasonError(Reason::kIllegalCheckpoint, absl::StrCat(file.name(), ": ", reason...));
   };
   constexpr uint64_t kPrefixBytes = 8;
   std::array<uint8_t, kPrefixBytes + 1> start{};
@@ -41,8 +42,7 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(RegularFile file) {
       file.ReadAt(kPrefixBytes, {reinterpret_cast<uint8_t*>(json.data()), json.size()}));
   auto header = SafetensorsHeader::Parse(json, file.bytes() - data_begin);
   if (!header.ok()) {
-    return absl::Status(header.status().code(),
-                        absl::StrCat(file.name(), ": ", header.status().message()));
+    return WithPrefix(absl::StrCat(file.name(), ": "), header.status());
   }
   return SafetensorsFile(std::move(file), *std::move(header), data_begin);
 }
@@ -50,9 +50,9 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(RegularFile file) {
 absl::Status SafetensorsFile::CheckRange(const TensorInfo& tensor, uint64_t offset,
                                          uint64_t bytes) const {
   if (offset <= tensor.bytes() && bytes <= tensor.bytes() - offset) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(file_.name(), ": tensor `", Printable(tensor.name),
-                                                 "` has ", tensor.bytes(), " bytes; wanted ", bytes,
-                                                 " from byte ", offset));
+  return ReasonError(Reason::kIllegalCheckpoint,
+                     absl::StrCat(file_.name(), ": tensor `", Printable(tensor.name), "` has ",
+                                  tensor.bytes(), " bytes; wanted ", bytes, " from byte ", offset));
 }
 
 absl::Status SafetensorsFile::Read(const TensorInfo& tensor, uint64_t offset,

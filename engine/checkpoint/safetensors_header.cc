@@ -10,6 +10,7 @@
 
 #include "engine/checkpoint/json_events.h"
 #include "engine/checkpoint/printable.h"
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -25,7 +26,7 @@ constexpr uint32_t kMaxRank = 32;
 
 template <typename... Args>
 absl::Status Invalid(const Args&... args) {
-  return absl::InvalidArgumentError(absl::StrCat(args...));
+  return ReasonError(Reason::kIllegalCheckpoint, absl::StrCat(args...));
 }
 
 std::string Tensor(std::string_view name) { return absl::StrCat("tensor `", Printable(name), "`"); }
@@ -74,7 +75,7 @@ class SafetensorsHeaderParser {
     });
     if (!parsed.ok()) {
       if (refused || !in_tensor_) return parsed;
-      return absl::Status(parsed.code(), absl::StrCat(parsed.message(), ", in ", CurrentTensor()));
+      return WithMessage(parsed, absl::StrCat(parsed.message(), ", in ", CurrentTensor()));
     }
     TETRAD_RETURN_IF_ERROR(CheckNames());
     TETRAD_RETURN_IF_ERROR(CheckLayout());

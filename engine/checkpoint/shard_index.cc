@@ -9,6 +9,7 @@
 
 #include "engine/checkpoint/json_events.h"
 #include "engine/checkpoint/printable.h"
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
@@ -29,12 +30,13 @@ absl::StatusOr<ShardIndex> ShardIndex::Parse(std::string_view json) {
   TETRAD_RETURN_IF_ERROR(ParseJson(json, [&](const JsonEvent& event) -> absl::Status {
     if (event.depth == 0) {
       const bool object = event.kind == Kind::kBeginObject || event.kind == Kind::kEndObject;
-      return object ? absl::OkStatus() : absl::InvalidArgumentError("index is not a JSON object");
+      return object ? absl::OkStatus()
+                    : ReasonError(Reason::kIllegalCheckpoint, "index is not a JSON object");
     }
     if (event.depth == 1 && event.kind == Kind::kKey) {
       in_map = event.text == "weight_map";
       if (in_map && std::exchange(map_seen, true)) {
-        return absl::InvalidArgumentError("`weight_map` appears twice");
+        return ReasonError(Reason::kIllegalCheckpoint, "`weight_map` appears twice");
       }
       return absl::OkStatus();
     }
@@ -43,14 +45,15 @@ absl::StatusOr<ShardIndex> ShardIndex::Parse(std::string_view json) {
       if (event.kind == Kind::kBeginObject || event.kind == Kind::kEndObject) {
         return absl::OkStatus();
       }
-      return absl::InvalidArgumentError("`weight_map` is not an object");
+      return ReasonError(Reason::kIllegalCheckpoint, "`weight_map` is not an object");
     }
     if (event.kind == Kind::kKey) {
       tensor = event.text;
       return absl::OkStatus();
     }
     if (event.kind != Kind::kString) {
-      return absl::InvalidArgumentError(
+      return ReasonError(
+          Reason::kIllegalCheckpoint,
           absl::StrCat("`weight_map` gives no file name for tensor `", Printable(tensor), "`"));
     }
     auto shard = shards.find(event.text);
@@ -60,7 +63,7 @@ absl::StatusOr<ShardIndex> ShardIndex::Parse(std::string_view json) {
     index.tensors_.emplace_back(std::move(tensor), shard->second);
     return absl::OkStatus();
   }));
-  if (!map_seen) return absl::InvalidArgumentError("`weight_map` is missing");
+  if (!map_seen) return ReasonError(Reason::kIllegalCheckpoint, "`weight_map` is missing");
 
   std::vector<uint32_t> position(shards.size());  // order of first mention -> sorted
   for (const auto& [name, mention] : shards) {
@@ -71,8 +74,8 @@ absl::StatusOr<ShardIndex> ShardIndex::Parse(std::string_view json) {
   std::ranges::sort(index.tensors_, {}, kName);
   const auto twin = std::ranges::adjacent_find(index.tensors_, {}, kName);
   if (twin != index.tensors_.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor `", Printable(twin->first), "` appears twice in `weight_map`"));
+    return ReasonError(Reason::kIllegalCheckpoint, absl::StrCat("tensor `", Printable(twin->first),
+                                                                "` appears twice in `weight_map`"));
   }
   return index;
 }

@@ -26,6 +26,7 @@
 #include "engine/cuda/replay_proof.h"
 #include "engine/cuda/transfers.h"
 #include "engine/cuda/weights_packer.h"
+#include "engine/support/error_detail.h"
 #include "kernels/cuda/portable.h"
 
 namespace tetrad::cuda {
@@ -311,11 +312,10 @@ absl::Status CudaDevice::Impl::Bind(Binding& binding, const OperandBlocks& block
   if (binding.scratch.bytes() == 0) {
     auto scratch = own_memory_->Allocate(binding.on_device->scratch_bytes());
     if (!scratch.ok()) {
-      return absl::Status(scratch.status().code(),
-                          absl::StrCat("plan_device_bytes: a binding of this plan takes ",
-                                       binding.on_device->scratch_bytes(),
-                                       " bytes for prepared activations and lists of tiles: ",
-                                       scratch.status().message()));
+      return WithPrefix(absl::StrCat("plan_device_bytes: a binding of this plan takes ",
+                                     binding.on_device->scratch_bytes(),
+                                     " bytes for prepared activations and lists of tiles: "),
+                        scratch.status());
     }
     binding.scratch = *std::move(scratch);
   }
@@ -344,8 +344,8 @@ absl::Status CudaDevice::Impl::Admit(BindingId id, Binding** binding) {
     return absl::OkStatus();
   }
   bindings_.EndLaunch(bindings_.Index(id));
-  return absl::ResourceExhaustedError(
-      absl::StrCat("max_in_flight: ", in_flight_, " launches are under way, the limit"));
+  return ReasonError(Reason::kQueueFull, absl::StrCat("max_in_flight: ", in_flight_,
+                                                      " launches are under way, the limit"));
 }
 
 void CudaDevice::Impl::Unadmit(BindingId id) {
@@ -473,7 +473,7 @@ absl::Status CudaDevice::Clear(AllocationId id, int64_t offset, int64_t bytes) {
 
 absl::Status CudaDevice::PackWeights(const WeightsToPack& weights) {
   if (impl_->packer_ == nullptr) {
-    return absl::FailedPreconditionError("this device does not pack weights");
+    return ReasonError(Reason::kUnsupportedHere, "this device does not pack weights");
   }
   const PackingBatches batches(weights.groups, weights.scale_layout);
   BoundOperands pins(impl_->memory_->table());

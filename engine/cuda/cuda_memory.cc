@@ -11,6 +11,8 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
+#include "engine/support/error_detail.h"
+
 namespace tetrad::cuda {
 namespace {
 
@@ -45,7 +47,8 @@ absl::StatusOr<int64_t> CudaMemory::Granule(CudaContext& context) {
 
 absl::StatusOr<Allocation> CudaMemory::Allocate(int64_t bytes) {
   if (bytes < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("bytes=", bytes, " must not be negative"));
+    return ReasonError(Reason::kFieldOutOfRange,
+                       absl::StrCat("bytes=", bytes, " must not be negative"));
   }
   TETRAD_RETURN_IF_ERROR(context_.Enter());
   bytes = RoundUp(std::clamp<int64_t>(bytes, 1, INT64_MAX - granule_), granule_);
@@ -145,18 +148,19 @@ absl::StatusOr<UniqueFd> CudaMemory::Export(AllocationId id) {
 
 absl::StatusOr<Allocation> CudaMemory::Import(UniqueFd fd, const AllocationIdentity& identity,
                                               int64_t bytes, bool writable) {
-  if (!fd) return absl::InvalidArgumentError("fd: there is none");
+  if (!fd) return ReasonError(Reason::kFieldMissing, "fd: there is none");
   if (bytes <= 0 || bytes % granule_ != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("bytes=", bytes, " must be a positive multiple of ", granule_));
+    return ReasonError(Reason::kFieldOutOfRange,
+                       absl::StrCat("bytes=", bytes, " must be a positive multiple of ", granule_));
   }
   TETRAD_RETURN_IF_ERROR(context_.Enter());
   // What the driver refuses here is the descriptor's fault, unless memory lacks
   // or the device is lost.
   const auto of_descriptor = [&](const absl::Status& status) {
     if (absl::IsResourceExhausted(status) || !context_.health().ok()) return status;
-    return absl::InvalidArgumentError(absl::StrCat("fd: no exported allocation of ", bytes,
-                                                   " bytes of this device: ", status.message()));
+    return ReasonError(Reason::kFieldMalformed,
+                       absl::StrCat("fd: no exported allocation of ", bytes,
+                                    " bytes of this device: ", status.message()));
   };
   Handle handle = 0;
   // The driver calls some descriptors that are not its own an unknown error; that

@@ -10,6 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "engine/support/error_detail.h"
+
 namespace tetrad::cuda {
 namespace {
 
@@ -165,7 +167,16 @@ absl::Status MakeStatus(absl::StatusCode code, CUresult result, const char* call
     std::string text = absl::StrCat(call, ": ", name);
     if (name == kUnknownName) absl::StrAppend(&text, " ", static_cast<int32_t>(result));
     if (!detail.empty()) absl::StrAppend(&text, ": ", detail);
-    return absl::Status(code, text);
+    switch (code) {
+      case absl::StatusCode::kResourceExhausted:
+        return ReasonError(Reason::kDeviceMemory, text);
+      case absl::StatusCode::kInternal:
+        return ReasonError(Reason::kInternal, text);
+      case absl::StatusCode::kFailedPrecondition:
+        return ReasonError(Reason::kUnsupportedHere, text);
+      default:
+        return absl::Status(code, text);
+    }
   } catch (const std::bad_alloc&) {
     return absl::Status(code, "");
   }

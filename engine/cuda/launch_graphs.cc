@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "engine/cuda/ranges.h"
+#include "engine/support/error_detail.h"
 
 namespace tetrad::cuda {
 
@@ -177,8 +178,9 @@ absl::Status LaunchGraphs::Capture(GraphKind kind, uint32_t place, Template& mad
     ++found;
   }
   if (count != launch.count + 1 || found != count) {
-    return absl::InternalError(absl::StrCat("a captured launch has ", count, " nodes, not ",
-                                            launch.count, " kernels and their completion"));
+    return ReasonError(Reason::kInternal,
+                       absl::StrCat("a captured launch has ", count, " nodes, not ", launch.count,
+                                    " kernels and their completion"));
   }
   return absl::OkStatus();
 }
@@ -227,9 +229,9 @@ absl::StatusOr<std::unique_ptr<LaunchGraph>> LaunchGraphs::Make(GraphKind kind) 
   // At the limit one graph has to go for each that comes; the driver then uses
   // its memory again.
   if (stats_.bytes >= options_.limit_bytes && !DestroyLongestIdle()) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("graph_bytes: ", stats_.graphs, " graphs in use take ", stats_.bytes,
-                     " bytes, the limit is ", options_.limit_bytes));
+    return ReasonError(Reason::kPlanBudget,
+                       absl::StrCat("graph_bytes: ", stats_.graphs, " graphs in use take ",
+                                    stats_.bytes, " bytes, the limit is ", options_.limit_bytes));
   }
   if (free_places_.empty()) TETRAD_RETURN_IF_ERROR(MakeSlab());
   auto& idle = idle_[static_cast<size_t>(kind)];

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "engine/cuda/ranges.h"
+#include "engine/support/error_detail.h"
 #include "kernels/cuda/proof.h"
 
 namespace tetrad::cuda {
@@ -101,9 +102,7 @@ absl::Status ReplayProof::Allocate(const Plan& plan, const PlanOnDevice& on_devi
   for (const auto& [block, bytes] : blocks) {
     auto made = memory_.Allocate(bytes);
     if (!made.ok()) {
-      return absl::Status(made.status().code(),
-                          absl::StrCat("plan_device_bytes: operands to prove this plan with: ",
-                                       made.status().message()));
+      return WithPrefix("plan_device_bytes: operands to prove this plan with: ", made.status());
     }
     block = *std::move(made);
   }
@@ -158,19 +157,19 @@ absl::Status ReplayProof::Round(const Plan& plan, const Scratch& scratch, GemmLa
   TETRAD_RETURN_IF_ERROR(context_.Synchronize(stream_));
   const CompletionRecord& record = graph.records[(graph.launches - 1) % graphs_.depth()];
   if (record.sequence != graph.launches || record.error_word != 0) {
-    return absl::DataLossError(absl::StrCat("replay proof: launch ", graph.launches,
-                                            " completed as ", record.sequence, " with error word ",
-                                            record.error_word));
+    return ReasonError(Reason::kReplayProofFailed,
+                       absl::StrCat("replay proof: launch ", graph.launches, " completed as ",
+                                    record.sequence, " with error word ", record.error_word));
   }
   uint64_t different = 0;
   TETRAD_RETURN_IF_ERROR(
       memory_.Read(scratch.different, 0, std::as_writable_bytes(std::span(&different, 1))));
   if (different == 0) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat("replay proof: ", different, " of ",
-                                          scratch.direct.bytes(),
-                                          " bytes of a replay differ from those of a direct "
-                                          "launch of ",
-                                          plan.kernel));
+  return ReasonError(Reason::kReplayProofFailed,
+                     absl::StrCat("replay proof: ", different, " of ", scratch.direct.bytes(),
+                                  " bytes of a replay differ from those of a direct "
+                                  "launch of ",
+                                  plan.kernel));
 }
 
 absl::Status ReplayProof::Prove(const Plan& plan, const PlanOnDevice& on_device, const uint8_t* b,

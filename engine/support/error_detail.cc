@@ -70,6 +70,7 @@ constexpr std::array<Row, kReasons> kRows = {{
     {Reason::kNoCredential, StatusCode::kUnauthenticated, "NO_CREDENTIAL"},
     {Reason::kBadCredential, StatusCode::kUnauthenticated, "BAD_CREDENTIAL"},
     {Reason::kReplayProofFailed, StatusCode::kDataLoss, "REPLAY_PROOF_FAILED"},
+    {Reason::kFileUnreadable, StatusCode::kDataLoss, "FILE_UNREADABLE"},
     {Reason::kInternal, StatusCode::kInternal, "INTERNAL"},
 }};
 constexpr bool InOrder() {
@@ -108,8 +109,13 @@ int64_t TakeNumber(std::string_view& in) {
 
 std::string Message(const FieldViolation& violation) {
   std::string message;
-  if (violation.group.has_value()) absl::StrAppend(&message, "group ", *violation.group, ": ");
-  absl::StrAppend(&message, violation.field);
+  std::string_view field = violation.field;
+  if (violation.group.has_value()) {
+    absl::StrAppend(&message, "group ", *violation.group, ": ");
+    if (const size_t dot = field.rfind('.'); dot != field.npos) field.remove_prefix(dot + 1);
+    field = field.substr(0, field.find('['));
+  }
+  absl::StrAppend(&message, View(field));
   if (!violation.value.empty()) absl::StrAppend(&message, "=", violation.value);
   if (!violation.limit.empty()) absl::StrAppend(&message, ": wanted ", violation.limit);
   return message;
@@ -125,14 +131,36 @@ absl::Status ReasonError(Reason reason, std::string_view message) {
 }
 
 absl::Status FieldError(FieldViolation violation, Reason reason) {
-  absl::Status status(CodeOf(reason), Message(violation));
-  return WithDetail(std::move(status), {.reason = reason, .violations = {std::move(violation)}});
+  const std::string message = Message(violation);
+  return FieldError(std::move(violation), reason, message);
+}
+
+absl::Status FieldError(FieldViolation violation, Reason reason, std::string_view message) {
+  return WithDetail(absl::Status(CodeOf(reason), View(message)),
+                    {.reason = reason, .violations = {std::move(violation)}});
+}
+
+void GroupErrors::Add(absl::FunctionRef<FieldViolation()> make) {
+  if (detail_.violations.size() < kMost) {
+    detail_.violations.push_back(make());
+  } else {
+    ++detail_.omitted;
+  }
+}
+
+absl::Status GroupErrors::status() const {
+  if (detail_.violations.empty()) return absl::OkStatus();
+  std::string message = Message(detail_.violations.front());
+  const int64_t others = static_cast<int64_t>(detail_.violations.size()) - 1 + detail_.omitted;
+  if (others > 0) absl::StrAppend(&message, " (and ", others, " more)");
+  return WithDetail(absl::Status(CodeOf(detail_.reason), message), detail_);
 }
 
 absl::Status WithDetail(absl::Status status, const ErrorDetail& detail) {
   std::string payload;
   Put(static_cast<int64_t>(detail.reason), payload);
   Put(absl::ToInt64Nanoseconds(detail.retry_delay), payload);
+  Put(detail.omitted, payload);
   for (const FieldViolation& violation : detail.violations) {
     Put(violation.field, payload);
     Put(violation.value, payload);
@@ -151,6 +179,7 @@ std::optional<ErrorDetail> DetailOf(const absl::Status& status) {
   ErrorDetail detail;
   detail.reason = static_cast<Reason>(TakeNumber(rest));
   detail.retry_delay = absl::Nanoseconds(TakeNumber(rest));
+  detail.omitted = TakeNumber(rest);
   while (!rest.empty()) {
     FieldViolation violation;
     violation.field = Take(rest);
@@ -161,6 +190,27 @@ std::optional<ErrorDetail> DetailOf(const absl::Status& status) {
     detail.violations.push_back(std::move(violation));
   }
   return detail;
+}
+
+absl::Status WithMessage(const absl::Status& status, std::string_view message) {
+  absl::Status other(status.code(), View(message));
+  status.ForEachPayload([&other](absl::string_view url, const absl::Cord& payload) {
+    other.SetPayload(url, payload);
+  });
+  return other;
+}
+
+absl::Status WithPrefix(std::string_view text, const absl::Status& status) {
+  return WithMessage(status, absl::StrCat(View(text), status.message()));
+}
+
+absl::Status InMessage(std::string_view message, absl::Status status) {
+  std::optional<ErrorDetail> detail = DetailOf(status);
+  if (!detail.has_value()) return status;
+  for (FieldViolation& violation : detail->violations) {
+    violation.field.insert(0, absl::StrCat(View(message), "."));
+  }
+  return WithDetail(std::move(status), *detail);
 }
 
 }  // namespace tetrad

@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 
@@ -77,6 +78,7 @@ enum class Reason : uint8_t {
   kNoCredential,       // UNAUTHENTICATED
   kBadCredential,      // UNAUTHENTICATED: unknown, expired or withdrawn
   kReplayProofFailed,  // DATA_LOSS
+  kFileUnreadable,     // DATA_LOSS: of a checkpoint, or it changed while it was read
   kInternal,           // INTERNAL
 };
 inline constexpr size_t kReasons = static_cast<size_t>(Reason::kInternal) + 1;
@@ -86,7 +88,7 @@ std::string_view ReasonName(Reason reason);
 absl::StatusCode CodeOf(Reason reason);
 
 struct FieldViolation {
-  std::string field;                  // as in the schema: "signature.output_stride"
+  std::string field;                  // as in the schema: "signature.exact.m[3]"
   std::string value = {};             // what came, if that can be said
   std::string limit = {};             // what is wanted: "at least 1"
   std::optional<int64_t> group = {};  // whose it is
@@ -96,16 +98,42 @@ struct ErrorDetail {
   Reason reason = Reason::kInternal;
   std::vector<FieldViolation> violations = {};
   absl::Duration retry_delay = absl::ZeroDuration();  // zero: not said
+  int64_t omitted = 0;                                // violations beyond those listed
 };
 
 // A status with the reason's code.
 absl::Status ReasonError(Reason reason, std::string_view message);
-// Of one field. The message is made of the violation: "group 3: n=0: wanted at least 1".
+// Of one field. The message is made of the violation: "group 3: n=0: wanted at least 1",
+// where a field of a group goes by the last part of its name.
 absl::Status FieldError(FieldViolation violation, Reason reason = Reason::kFieldOutOfRange);
+// Where that would not say it: with a message of its own.
+absl::Status FieldError(FieldViolation violation, Reason reason, std::string_view message);
+
+// What is wrong with groups, of which a request may have very many: the first
+// kMost violations are told, the others counted.
+class GroupErrors {
+ public:
+  static constexpr size_t kMost = 16;
+  explicit GroupErrors(Reason reason = Reason::kFieldOutOfRange) { detail_.reason = reason; }
+  // `make` is called only for what is told.
+  void Add(absl::FunctionRef<FieldViolation()> make);
+  bool empty() const { return detail_.violations.empty(); }
+  // OK if nothing was added; otherwise with the message of the first violation.
+  absl::Status status() const;
+
+ private:
+  ErrorDetail detail_;
+};
 
 // Adds the detail, in place of one that is there. The code of `status` stays.
 absl::Status WithDetail(absl::Status status, const ErrorDetail& detail);
 // Nothing if the status carries none.
 std::optional<ErrorDetail> DetailOf(const absl::Status& status);
+// With another message, or with `text` before the one it has; code and detail stay.
+absl::Status WithMessage(const absl::Status& status, std::string_view message);
+absl::Status WithPrefix(std::string_view text, const absl::Status& status);
+// With `message.` before the fields: for what knows its own fields, but not in
+// which message they came. What carries no detail stays as it is.
+absl::Status InMessage(std::string_view message, absl::Status status);
 
 }  // namespace tetrad

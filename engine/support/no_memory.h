@@ -8,12 +8,14 @@
 
 #include "absl/status/status.h"
 
+#include "engine/support/error_detail.h"
+
 namespace tetrad {
 
 // RESOURCE_EXHAUSTED, with a message if there is memory for one.
 inline absl::Status NoMemory() {
   try {
-    return absl::ResourceExhaustedError("the daemon is out of host memory");
+    return ReasonError(Reason::kHostMemory, "the daemon is out of host memory");
   } catch (const std::bad_alloc&) {
     return absl::Status(absl::StatusCode::kResourceExhausted, "");
   }

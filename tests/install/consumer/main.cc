@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "clients/cpp/client.h"
+#include "clients/cpp/error_info.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
@@ -16,7 +17,9 @@ int main(int argc, char** argv) {
   }
   const auto status = (*client)->GetStatus();
   if (!status.ok()) {
-    std::fprintf(stderr, "%s\n", status.status().ToString().c_str());
+    const auto info = tetrad::ErrorInfoOf(status.status());
+    std::fprintf(stderr, "%s %s\n", info.has_value() ? info->reason.c_str() : "",
+                 status.status().ToString().c_str());
     return 1;
   }
   std::printf("%s %s\n", status->version().c_str(), status->state().c_str());
