@@ -20,6 +20,10 @@ constexpr int kLookAheadBytes = 64 << 20;
 // A dead peer is noticed in less than a minute; the daemon permits 10 s.
 constexpr int kKeepaliveMs = 30'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
+// Between attempts to connect. The library's own wait two minutes in the end, and
+// calls fail meanwhile, long after the daemon is back.
+constexpr int kFirstReconnectMs = 100;
+constexpr int kLongestReconnectMs = 5'000;
 
 grpc::ChannelArguments MakeChannelArguments(const ClientOptions& options) {
   grpc::ChannelArguments arguments;
@@ -31,6 +35,8 @@ grpc::ChannelArguments MakeChannelArguments(const ClientOptions& options) {
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookAheadBytes);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstReconnectMs);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kLongestReconnectMs);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // an attachment carries none
   // Each Client owns its connection: closing it must not depend on others.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);

@@ -37,11 +37,16 @@ struct ClientOptions {
   absl::Duration deadline = absl::Seconds(60);           // of calls without bulk transfer
   absl::Duration transfer_deadline = absl::Minutes(30);  // of Upload, Load, Write and Read
   int64_t max_message_bytes = int64_t{1} << 30;          // sent or received; at most 2^31 - 1
+  // How long Upload and Write try to go on while the daemon takes nothing.
+  absl::Duration resume_patience = absl::Minutes(1);
 };
 
 struct CallOptions {
   absl::Duration deadline = absl::ZeroDuration();  // zero: the client's
   std::stop_token cancel;                          // stop request: the call ends CANCELLED
+  // Upload and Write: after UNAVAILABLE they go on with what is missing, until the
+  // deadline or resume_patience is over. Other codes end them at once.
+  bool resume = true;
 };
 
 class Client {
@@ -62,8 +67,12 @@ class Client {
   absl::StatusOr<v1::GetStatusResponse> GetStatus(const CallOptions& call = {});
 
   // Streams both operands of new weights, in the layouts of weights.proto.
-  // The spans must stay valid during the call. A failed upload leaves nothing
-  // behind in the daemon.
+  // The spans must stay valid during the call. An upload that broke off goes on
+  // with what is missing, or begins anew if the daemon knows nothing of it, e.g.
+  // after a restart. The daemon keeps what an UNAVAILABLE one sent for its
+  // upload_keep_seconds; any other failure leaves nothing behind, if the daemon can
+  // be told. With an upload_key in the header, what an earlier call with the same
+  // header sent is not sent again, and a failed upload stays as it is.
   absl::StatusOr<v1::WeightsInfo> Upload(const v1::UploadHeader& header,
                                          std::span<const uint8_t> codes,
                                          std::span<const uint8_t> scales,
@@ -100,7 +109,8 @@ class Client {
   // Zeroed device memory.
   absl::StatusOr<v1::BlockInfo> Allocate(const std::string& lease, int64_t bytes,
                                          const CallOptions& call = {});
-  // On failure a part may have been written.
+  // On failure a part may have been written. Goes on after a broken connection; a
+  // block that went with its lease or its daemon is ABORTED or NOT_FOUND.
   absl::Status Write(const std::string& block, int64_t offset, std::span<const uint8_t> data,
                      const CallOptions& call = {});
   // Fills `out`.
