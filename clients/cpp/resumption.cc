@@ -56,7 +56,7 @@ absl::Duration Resumption::NextWait() {
   return longest * std::uniform_real_distribution<double>(0.5, 1.0)(random_);
 }
 
-bool Resumption::Again(const absl::Status& status) {
+bool Resumption::Again(absl::Status& status) {
   if (!resume_ || !absl::IsUnavailable(status)) return false;
   const absl::Time next = absl::Now() + NextWait();
   if (next >= deadline_ || next - since_ > patience_) return false;
@@ -64,7 +64,9 @@ bool Resumption::Again(const absl::Status& status) {
   std::condition_variable_any wait;
   std::unique_lock lock(mutex);
   wait.wait_until(lock, call_.cancel, absl::ToChronoTime(next), [] { return false; });
-  return !call_.cancel.stop_requested();
+  if (!call_.cancel.stop_requested()) return true;
+  status = absl::CancelledError("cancelled by the caller");
+  return false;
 }
 
 }  // namespace tetrad

@@ -37,8 +37,9 @@ class Resumption {
   // The connection took more of the transfer than any before.
   void Sent() { since_ = absl::Now(); }
   // After an attempt ended with `status`: true once it is time for another, false if
-  // there is none, because of the code, the call's options or the time.
-  bool Again(const absl::Status& status);
+  // there is none, because of the code, the call's options or the time. CANCELLED
+  // takes the place of what was to be tried again when the caller cancels.
+  bool Again(absl::Status& status);
   // The next wait, drawn; apart for its test.
   absl::Duration NextWait();
 

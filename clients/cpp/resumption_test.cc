@@ -29,23 +29,27 @@ TEST(ResumptionTest, WaitsDoubleWithinTheirHalvesAndBeginAnewWithProgress) {
 TEST(ResumptionTest, OnlyUnavailableIsTriedAgainAndOnlyIfAsked) {
   Resumption resumption({}, {}, absl::Minutes(30));
   for (int code = 0; code <= 16; ++code) {
-    const absl::Status status(static_cast<absl::StatusCode>(code), "");
-    EXPECT_EQ(resumption.Again(status), absl::IsUnavailable(status)) << status;
+    absl::Status status(static_cast<absl::StatusCode>(code), "");
+    EXPECT_EQ(resumption.Again(status), code == 14) << code;
   }
   Resumption never({.resume = false}, {}, absl::Minutes(30));
-  EXPECT_FALSE(never.Again(absl::UnavailableError("")));
+  absl::Status status = absl::UnavailableError("");
+  EXPECT_FALSE(never.Again(status));
 }
 
 TEST(ResumptionTest, EndsWithDeadlinePatienceAndCancel) {
   Resumption late({.deadline = absl::Milliseconds(1)}, {}, absl::Minutes(30));
-  EXPECT_FALSE(late.Again(absl::UnavailableError("")));
+  absl::Status status = absl::UnavailableError("");
+  EXPECT_FALSE(late.Again(status));
   EXPECT_GT(late.Attempt().deadline, absl::ZeroDuration()) << "zero is the client's own";
   Resumption impatient({}, {.resume_patience = absl::ZeroDuration()}, absl::Minutes(30));
-  EXPECT_FALSE(impatient.Again(absl::UnavailableError("")));
+  EXPECT_FALSE(impatient.Again(status));
   std::stop_source stop;
   stop.request_stop();
   Resumption cancelled({.cancel = stop.get_token()}, {}, absl::Minutes(30));
-  EXPECT_FALSE(cancelled.Again(absl::UnavailableError("")));
+  EXPECT_TRUE(absl::IsUnavailable(status));
+  EXPECT_FALSE(cancelled.Again(status));
+  EXPECT_TRUE(absl::IsCancelled(status));
 }
 
 TEST(ResumptionTest, KeysDiffer) {
