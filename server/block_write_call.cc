@@ -107,8 +107,10 @@ void BlockWriteCall::Take() {
 absl::Status BlockWriteCall::Write() {
   if (block_.block.empty()) {
     TETRAD_RETURN_IF_ERROR(Begin());
-  } else if (!message_.block().empty() || message_.offset() != 0 || !message_.write_key().empty()) {
-    return absl::InvalidArgumentError("block, offset, write_key: only the first message has them");
+  } else if (!message_.block().empty() || message_.offset() != 0) {
+    return absl::InvalidArgumentError("block and offset: only the first message has them");
+  } else if (!message_.write_key().empty()) {
+    return absl::InvalidArgumentError("write_key: only the first message has it");
   }
   const auto bytes = static_cast<int64_t>(message_.data().size());
   if (bytes == 0) return absl::OkStatus();
