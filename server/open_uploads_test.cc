@@ -81,7 +81,7 @@ class OpenUploadsTest : public ::testing::Test {
 
   std::unique_ptr<Device> device_;
   Pool pool_;
-  Reclaimer reclaimer_;
+  Reclaimer reclaimer_{[] {}};
   WeightsRegistry registry_;
   OpenUploads uploads_{registry_,
                        {.keep = absl::Seconds(10),
