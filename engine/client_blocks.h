@@ -20,6 +20,7 @@
 
 #include "engine/device.h"
 #include "engine/handle_table.h"
+#include "engine/keyed_write.h"
 #include "engine/leases.h"
 #include "engine/pool.h"
 #include "engine/reclaimer.h"
@@ -52,6 +53,8 @@ class ClientBlock : public Reclaimable {
   int64_t bytes() const { return bytes_; }
   // INVALID_ARGUMENT if the range is not inside.
   absl::StatusOr<BlockRef> Range(int64_t offset, int64_t bytes) const;
+  // Keeps no memory of the device.
+  const std::shared_ptr<KeyedWrite>& keyed_write() const { return keyed_write_; }
 
  private:
   Pool& pool_;
@@ -59,6 +62,7 @@ class ClientBlock : public Reclaimable {
   const std::string lease_;
   const int64_t bytes_;
   const BlockRef memory_;
+  const std::shared_ptr<KeyedWrite> keyed_write_ = std::make_shared<KeyedWrite>();
 };
 
 class ClientBlocks {

@@ -535,6 +535,14 @@ absl::Status Engine::Read(std::string_view client, std::string_view block, int64
   });
 }
 
+absl::StatusOr<std::shared_ptr<KeyedWrite>> Engine::KeyedWriteOf(std::string_view client,
+                                                                 std::string_view block) const {
+  return CatchNoMemory([&]() -> absl::StatusOr<std::shared_ptr<KeyedWrite>> {
+    TETRAD_ASSIGN_OR_RETURN(const auto found, impl_->blocks_.Find(client, block));
+    return found->keyed_write();
+  });
+}
+
 absl::Status Engine::Free(std::string_view client, std::string_view block) {
   return CatchNoMemory([&] { return impl_->blocks_.Free(client, block); });
 }

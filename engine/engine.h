@@ -173,6 +173,10 @@ class Engine {
                      std::span<const std::byte> data);
   absl::Status Read(std::string_view client, std::string_view block, int64_t offset,
                     std::span<std::byte> out) const;
+  // The block's last write with a key. It may outlive the block, and says nothing
+  // about the block's memory then.
+  absl::StatusOr<std::shared_ptr<KeyedWrite>> KeyedWriteOf(std::string_view client,
+                                                           std::string_view block) const;
   // No later request can name the block; its memory is reused after the last
   // launch that does.
   absl::Status Free(std::string_view client, std::string_view block);

@@ -16,7 +16,6 @@
 #include "engine/support/error_detail.h"
 #include "engine/support/no_memory.h"
 #include "engine/support/status_macros.h"
-#include "engine/written_ranges.h"
 
 namespace tetrad {
 namespace {
@@ -108,6 +107,18 @@ const char* FieldOf(WeightsOperand operand) {
 // Where scales begin in an allocation that starts with the codes.
 int64_t ScalesOffset(const WeightsSpec& spec) {
   return RoundUp(TotalCodeBytes(spec), kOperandSpacing);
+}
+
+absl::Status CheckInside(WeightsOperand operand, const BlockRef& block, int64_t offset,
+                         int64_t bytes) {
+  if (offset >= 0 && bytes >= 0 && offset <= block.bytes && bytes <= block.bytes - offset) {
+    return absl::OkStatus();
+  }
+  return FieldError({"chunk.offset", absl::StrCat(offset),
+                     absl::StrCat("at most ", block.bytes, " less the bytes of the chunk")},
+                    Reason::kFieldOutOfRange,
+                    absl::StrCat(FieldOf(operand), ": ", bytes, " bytes at offset ", offset,
+                                 " exceed the operand's ", block.bytes, " bytes"));
 }
 
 // Plans made for the name must fit what replaces it.
@@ -309,6 +320,40 @@ absl::Status WeightsRegistry::Write(std::string_view name, int64_t version, Weig
               });
 }
 
+absl::Status WeightsRegistry::WriteMissing(std::string_view name, int64_t version,
+                                           WeightsOperand operand, int64_t offset,
+                                           std::span<const std::byte> data) {
+  return CatchNoMemory([&]() -> absl::Status {
+    TETRAD_ASSIGN_OR_RETURN(const std::shared_ptr<Pending> pending, FindPending(name, version));
+    const auto bytes = static_cast<int64_t>(data.size());
+    TETRAD_RETURN_IF_ERROR(CheckInside(operand, pending->Place(operand), offset, bytes));
+    std::vector<ByteRange> gaps;
+    {
+      std::lock_guard lock(pending->mutex);
+      gaps = pending->written[static_cast<size_t>(operand)].Gaps(offset, offset + bytes, SIZE_MAX);
+    }
+    for (const ByteRange& gap : gaps) {
+      TETRAD_RETURN_IF_ERROR(Write(
+          name, version, operand, gap.offset,
+          data.subspan(static_cast<size_t>(gap.offset - offset), static_cast<size_t>(gap.bytes))));
+    }
+    return absl::OkStatus();
+  });
+}
+
+absl::StatusOr<std::vector<ByteRange>> WeightsRegistry::Missing(std::string_view name,
+                                                                int64_t version,
+                                                                WeightsOperand operand,
+                                                                size_t most) const {
+  return CatchNoMemory([&]() -> absl::StatusOr<std::vector<ByteRange>> {
+    TETRAD_ASSIGN_OR_RETURN(const std::shared_ptr<Pending> pending, FindPending(name, version));
+    std::lock_guard lock(pending->mutex);
+    TETRAD_RETURN_IF_ERROR(pending->CheckOpen());
+    return pending->written[static_cast<size_t>(operand)].Gaps(0, pending->Place(operand).bytes,
+                                                               most);
+  });
+}
+
 absl::Status WeightsRegistry::Fill(std::string_view name, int64_t version, WeightsOperand operand,
                                    int64_t offset, int64_t bytes, FillSource source) {
   return CatchNoMemory([&] { return DoFill(name, version, operand, offset, bytes, source); });
@@ -319,13 +364,7 @@ absl::Status WeightsRegistry::DoFill(std::string_view name, int64_t version, Wei
   TETRAD_ASSIGN_OR_RETURN(const std::shared_ptr<Pending> pending, FindPending(name, version));
   const BlockRef block = pending->Place(operand);
   const char* const field = FieldOf(operand);
-  if (offset < 0 || bytes < 0 || offset > block.bytes || bytes > block.bytes - offset) {
-    return FieldError({"chunk.offset", absl::StrCat(offset),
-                       absl::StrCat("at most ", block.bytes, " less the bytes of the chunk")},
-                      Reason::kFieldOutOfRange,
-                      absl::StrCat(field, ": ", bytes, " bytes at offset ", offset,
-                                   " exceed the operand's ", block.bytes, " bytes"));
-  }
+  TETRAD_RETURN_IF_ERROR(CheckInside(operand, block, offset, bytes));
   if (bytes == 0) return absl::OkStatus();
   WrittenRanges& written = pending->written[static_cast<size_t>(operand)];
   {
@@ -545,6 +584,28 @@ std::vector<WeightsInfo> WeightsRegistry::List() const {
     list.push_back({weights->spec(), weights->version(), sealed, weights->bytes()});
   }
   return list;
+}
+
+absl::StatusOr<WeightsInfo> WeightsRegistry::Find(std::string_view name, int64_t version) const {
+  std::shared_ptr<const WeightsVersion> found;
+  bool sealed = false;
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto at = names_.find(name); at != names_.end()) {
+      const auto pending = at->second.pending.find(version);
+      sealed = at->second.sealed != nullptr && at->second.sealed->version() == version;
+      if (sealed) {
+        found = at->second.sealed;
+      } else if (pending != at->second.pending.end()) {
+        found = pending->second->version;
+      }
+    }
+  }
+  if (found == nullptr) {
+    return ReasonError(Reason::kWeightsNotFound,
+                       absl::StrCat("weights: no version ", version, " of ", View(name)));
+  }
+  return WeightsInfo{found->spec(), version, sealed, found->bytes()};
 }
 
 WeightsRegistry::Use WeightsRegistry::use() const {

@@ -35,6 +35,7 @@
 #include "engine/device.h"
 #include "engine/pool.h"
 #include "engine/reclaimer.h"
+#include "engine/written_ranges.h"
 
 namespace tetrad {
 
@@ -114,6 +115,14 @@ class WeightsRegistry {
   // RESOURCE_EXHAUSTED: so far out of order that too many gaps must be kept.
   absl::Status Write(std::string_view name, int64_t version, WeightsOperand operand, int64_t offset,
                      std::span<const std::byte> data);
+  // The same, but bytes written before are left as they are, and are no error: for
+  // whoever sends again without knowing what arrived. A caller at a time.
+  absl::Status WriteMissing(std::string_view name, int64_t version, WeightsOperand operand,
+                            int64_t offset, std::span<const std::byte> data);
+  // What of an unsealed version was not written, what is just being written
+  // included: the first `most` ranges, ascending.
+  absl::StatusOr<std::vector<ByteRange>> Missing(std::string_view name, int64_t version,
+                                                 WeightsOperand operand, size_t most) const;
   // The same, but `source` writes the bytes, in order and piece by piece, where
   // the device takes them from. It is called without locks held. If it fails, or
   // anything else does, the bytes count as not written; its error is returned.
@@ -133,6 +142,8 @@ class WeightsRegistry {
   // Forgets `name@version`, or all of `name` (sealed and not). Returns how many.
   absl::StatusOr<int> Drop(std::string_view reference);
   std::vector<WeightsInfo> List() const;
+  // One version, sealed or not; NOT_FOUND if no name leads to it (any more).
+  absl::StatusOr<WeightsInfo> Find(std::string_view name, int64_t version) const;
   struct Use {
     int64_t versions = 0;
     int64_t bytes = 0;

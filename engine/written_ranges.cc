@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/written_ranges.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -72,6 +73,19 @@ int64_t WrittenRanges::written_bytes() const {
   int64_t bytes = 0;
   for (const auto& [begin, end] : written_) bytes += end - begin;
   return bytes;
+}
+
+std::vector<ByteRange> WrittenRanges::Gaps(int64_t begin, int64_t end, size_t most) const {
+  std::vector<ByteRange> gaps;
+  auto next = written_.upper_bound(begin);
+  if (next != written_.begin()) begin = std::max(begin, std::prev(next)->second);
+  for (; begin < end && gaps.size() < most; ++next) {
+    const int64_t gap_end = next == written_.end() ? end : std::min(end, next->first);
+    gaps.push_back({begin, gap_end - begin});
+    if (next == written_.end()) break;
+    begin = next->second;
+  }
+  return gaps;
 }
 
 int64_t WrittenRanges::first_gap() const {

@@ -12,12 +12,20 @@
 // Not thread-safe: the copies are what runs at once, not the calls.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
 namespace tetrad {
+
+struct ByteRange {
+  int64_t offset = 0;
+  int64_t bytes = 0;
+  bool operator==(const ByteRange&) const = default;
+};
 
 class WrittenRanges {
  public:
@@ -37,6 +45,8 @@ class WrittenRanges {
   int64_t written_bytes() const;
   // The first byte that was not committed.
   int64_t first_gap() const;
+  // What of [begin, end) was not committed, ascending; the first `most` ranges.
+  std::vector<ByteRange> Gaps(int64_t begin, int64_t end, size_t most) const;
 
  private:
   using Ranges = std::map<int64_t, int64_t>;  // begin -> end

@@ -96,6 +96,18 @@ TEST(WrittenRangesTest, AgreesWithATableOfBytes) {
       ASSERT_EQ(ranges.Covers(kBytes), first_gap == table.end());
       ASSERT_EQ(ranges.written_bytes(), std::count(table.begin(), table.end(), State::kWritten));
       ASSERT_EQ(ranges.copying(), !reserved.empty());
+      const int64_t begin = random.Below(kBytes);
+      const int64_t end = begin + random.Below(static_cast<uint32_t>(kBytes - begin + 1));
+      std::vector<ByteRange> gaps;
+      for (int64_t i = begin; i < end; ++i) {
+        if (table[static_cast<size_t>(i)] == State::kWritten) continue;
+        const bool joins = !gaps.empty() && gaps.back().offset + gaps.back().bytes == i;
+        if (!joins) gaps.push_back({i, 0});
+        ++gaps.back().bytes;
+      }
+      ASSERT_EQ(ranges.Gaps(begin, end, SIZE_MAX), gaps);
+      gaps.resize(std::min<size_t>(gaps.size(), 2));
+      ASSERT_EQ(ranges.Gaps(begin, end, 2), gaps);
     }
   }
 }

@@ -166,6 +166,21 @@ absl::Status ValidateReference(std::string_view field, std::string_view value) {
   return absl::OkStatus();
 }
 
+absl::Status ValidateKey(std::string_view field, std::string_view value) {
+  constexpr size_t kMaxKey = 128;
+  const auto allowed = [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+           std::string_view("._:/+=-").find(c) != std::string_view::npos;
+  };
+  if (!value.empty() && value.size() <= kMaxKey && std::ranges::all_of(value, allowed)) {
+    return absl::OkStatus();
+  }
+  return FieldError({.field = std::string(field),
+                     .value = absl::StrCat("'", ErrorText(value, 64), "'"),
+                     .limit = "1 to 128 characters of A-Z a-z 0-9 . _ : / + = -"},
+                    Reason::kFieldMalformed);
+}
+
 absl::StatusOr<SignatureRequest> FromProto(const v1::Signature& signature) {
   SignatureRequest request;
   TETRAD_RETURN_IF_ERROR(ValidateReference("signature.weights", signature.weights()));

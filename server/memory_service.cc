@@ -48,6 +48,24 @@ grpc::ServerReadReactor<v1::WriteRequest>* MemoryService::Write(
   return StartBlockWrite(service_, *context, *response);
 }
 
+grpc::ServerUnaryReactor* MemoryService::GetWrite(grpc::CallbackServerContext* context,
+                                                  const v1::GetWriteRequest* request,
+                                                  v1::GetWriteResponse* response) {
+  return AnswerNow(service_, Method::kGetWrite, *context, {request, response},
+                   [this, request, response](const std::string& client) -> absl::Status {
+                     TETRAD_RETURN_IF_ERROR(ValidateReference("block", request->block()));
+                     TETRAD_RETURN_IF_ERROR(ValidateKey("write_key", request->write_key()));
+                     TETRAD_ASSIGN_OR_RETURN(
+                         const auto write, service_.engine.KeyedWriteOf(client, request->block()));
+                     TETRAD_ASSIGN_OR_RETURN(const WriteProgress progress,
+                                             write->Find(request->write_key()));
+                     response->set_offset(progress.offset);
+                     response->set_bytes(progress.bytes);
+                     response->set_under_way(progress.under_way);
+                     return absl::OkStatus();
+                   });
+}
+
 grpc::ServerWriteReactor<v1::ReadResponse>* MemoryService::Read(
     grpc::CallbackServerContext* context, const v1::ReadRequest* request) {
   return StartBlockRead(service_, *context, *request);

@@ -24,6 +24,9 @@ class MemoryService final : public v1::Memory::CallbackService {
                                      v1::AllocateResponse* response) override;
   grpc::ServerReadReactor<v1::WriteRequest>* Write(grpc::CallbackServerContext* context,
                                                    v1::WriteResponse* response) override;
+  grpc::ServerUnaryReactor* GetWrite(grpc::CallbackServerContext* context,
+                                     const v1::GetWriteRequest* request,
+                                     v1::GetWriteResponse* response) override;
   grpc::ServerWriteReactor<v1::ReadResponse>* Read(grpc::CallbackServerContext* context,
                                                    const v1::ReadRequest* request) override;
   grpc::ServerUnaryReactor* Free(grpc::CallbackServerContext* context,

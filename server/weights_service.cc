@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "engine/steady_clock.h"
 #include "engine/support/status_macros.h"
 #include "server/codec.h"
 #include "server/load_call.h"
@@ -12,9 +13,30 @@
 
 namespace tetrad {
 
+WeightsService::WeightsService(const ServiceContext& service)
+    : service_(service),
+      uploads_(service.engine.weights(),
+               {.keep = absl::Seconds(service.config.upload_keep_seconds)}),
+      expiry_([this] { return uploads_.Step(SteadyNow()); }) {}
+
 grpc::ServerReadReactor<v1::UploadRequest>* WeightsService::Upload(
     grpc::CallbackServerContext* context, v1::UploadResponse* response) {
-  return StartUpload(service_, *context, *response);
+  return StartUpload(service_, uploads_, expiry_, *context, *response);
+}
+
+grpc::ServerUnaryReactor* WeightsService::GetUpload(grpc::CallbackServerContext* context,
+                                                    const v1::GetUploadRequest* request,
+                                                    v1::GetUploadResponse* response) {
+  return AnswerLater(service_, Method::kGetUpload, *context, {request, response},
+                     [this, request, response](const std::string& client) -> absl::Status {
+                       TETRAD_RETURN_IF_ERROR(ValidateReference("name", request->name()));
+                       TETRAD_RETURN_IF_ERROR(ValidateKey("upload_key", request->upload_key()));
+                       TETRAD_ASSIGN_OR_RETURN(*response,
+                                               uploads_.Get({.client = client,
+                                                             .name = request->name(),
+                                                             .key = request->upload_key()}));
+                       return absl::OkStatus();
+                     });
 }
 
 grpc::ServerWriteReactor<v1::LoadProgress>* WeightsService::Load(

@@ -6,15 +6,20 @@
 
 #include "tetrad/v1/weights.grpc.pb.h"
 
+#include "server/open_uploads.h"
 #include "server/service_context.h"
+#include "server/step_alarm.h"
 
 namespace tetrad {
 
 class WeightsService final : public v1::Weights::CallbackService {
  public:
-  explicit WeightsService(const ServiceContext& service) : service_(service) {}
+  explicit WeightsService(const ServiceContext& service);
   grpc::ServerReadReactor<v1::UploadRequest>* Upload(grpc::CallbackServerContext* context,
                                                      v1::UploadResponse* response) override;
+  grpc::ServerUnaryReactor* GetUpload(grpc::CallbackServerContext* context,
+                                      const v1::GetUploadRequest* request,
+                                      v1::GetUploadResponse* response) override;
   grpc::ServerWriteReactor<v1::LoadProgress>* Load(grpc::CallbackServerContext* context,
                                                    const v1::LoadRequest* request) override;
   grpc::ServerUnaryReactor* Seal(grpc::CallbackServerContext* context,
@@ -29,6 +34,8 @@ class WeightsService final : public v1::Weights::CallbackService {
 
  private:
   const ServiceContext& service_;
+  OpenUploads uploads_;
+  StepAlarm expiry_;  // of uploads_; goes first
 };
 
 }  // namespace tetrad

@@ -24,9 +24,10 @@ constexpr int kLookAheadBytes = 64 << 20;
 // A dead peer is noticed in less than a minute; the daemon permits 10 s.
 constexpr int kKeepaliveMs = 30'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
-
 // Between attempts to connect: the first time this long, then 1.6 times as long as
 // the time before, each a fifth more or less by chance (that is in the RPC library).
+// The library's own wait two minutes in the end, and calls fail meanwhile, long after
+// the daemon is back.
 constexpr int kFirstBackoffMs = 100;
 constexpr int kLongestBackoffMs = 5'000;
 

@@ -17,8 +17,6 @@
 namespace tetrad {
 namespace {
 
-constexpr size_t kUploadChunkBytes = 1 << 20;
-
 bool IsLoopbackIpv4(const std::string& host) {
   in_addr address{};
   return ::inet_pton(AF_INET, host.c_str(), &address) == 1 && ntohl(address.s_addr) >> 24 == 127;
@@ -61,41 +59,6 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(std::string_view endpoin
 absl::StatusOr<v1::GetStatusResponse> Client::GetStatus(const CallOptions& call) {
   return connection_->Unary(Rpc::kGetStatus, connection_->status, &v1::Status::Stub::GetStatus, {},
                             call);
-}
-
-absl::StatusOr<v1::WeightsInfo> Client::Upload(const v1::UploadHeader& header,
-                                               std::span<const uint8_t> codes,
-                                               std::span<const uint8_t> scales,
-                                               const Progress& progress,
-                                               const CallOptions& options) {
-  OutgoingCall call = connection_->Begin(options, connection_->options.transfer_deadline);
-  v1::UploadResponse response;
-  const auto writer = connection_->weights.Upload(call.context(), &response);
-  const auto total = static_cast<int64_t>(codes.size() + scales.size());
-  int64_t done = 0;
-
-  v1::UploadRequest request;
-  *request.mutable_header() = header;
-  bool open = writer->Write(request);
-  const auto send = [&](v1::WeightsOperand operand, std::span<const uint8_t> bytes) {
-    for (size_t offset = 0; open && offset < bytes.size(); offset += kUploadChunkBytes) {
-      const auto part = bytes.subspan(offset, std::min(kUploadChunkBytes, bytes.size() - offset));
-      v1::UploadChunk& chunk = *request.mutable_chunk();
-      chunk.set_operand(operand);
-      chunk.set_offset(static_cast<int64_t>(offset));
-      chunk.set_data(part.data(), part.size());
-      open = writer->Write(request);
-      done += static_cast<int64_t>(part.size());
-      if (open && progress) progress(done, total);
-    }
-  };
-  send(v1::WEIGHTS_OPERAND_CODES, codes);
-  send(v1::WEIGHTS_OPERAND_SCALES, scales);
-  if (open) writer->WritesDone();
-  // A write that failed means the daemon ended the stream: Finish has the reason.
-  const grpc::Status status = writer->Finish();
-  if (!status.ok()) return connection_->Named(FromGrpcStatus(status));
-  return std::move(*response.mutable_weights());
 }
 
 absl::StatusOr<v1::LoadProgress> Client::Load(const v1::LoadRequest& request,

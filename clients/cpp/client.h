@@ -57,6 +57,8 @@ struct ClientOptions {
   // another machine.
   std::string token = {};
   std::string token_file = {};
+  // How long Upload and Write try to go on while the daemon takes nothing.
+  absl::Duration resume_patience = absl::Minutes(1);
 };
 
 struct CallOptions {
@@ -65,6 +67,9 @@ struct CallOptions {
   // W3C Trace Context: the span this call is part of, for the daemon's log. What
   // is not of that form is not sent.
   std::string traceparent = {};
+  // Upload and Write: after UNAVAILABLE they go on with what is missing, until the
+  // deadline or resume_patience is over. Other codes end them at once.
+  bool resume = true;
 };
 
 class Client {
@@ -86,8 +91,12 @@ class Client {
   absl::StatusOr<v1::GetStatusResponse> GetStatus(const CallOptions& call = {});
 
   // Streams both operands of new weights, in the layouts of weights.proto.
-  // The spans must stay valid during the call. A failed upload leaves nothing
-  // behind in the daemon.
+  // The spans must stay valid during the call. An upload that broke off goes on
+  // with what is missing, or begins anew if the daemon knows nothing of it, e.g.
+  // after a restart. The daemon keeps what an UNAVAILABLE one sent for its
+  // upload_keep_seconds; any other failure leaves nothing behind, if the daemon can
+  // be told. With an upload_key in the header, what an earlier call with the same
+  // header sent is not sent again, and a failed upload stays as it is.
   absl::StatusOr<v1::WeightsInfo> Upload(const v1::UploadHeader& header,
                                          std::span<const uint8_t> codes,
                                          std::span<const uint8_t> scales,
@@ -124,7 +133,8 @@ class Client {
   // Zeroed device memory.
   absl::StatusOr<v1::BlockInfo> Allocate(const std::string& lease, int64_t bytes,
                                          const CallOptions& call = {});
-  // On failure a part may have been written.
+  // On failure a part may have been written. Goes on after a broken connection; a
+  // block that went with its lease or its daemon is ABORTED or NOT_FOUND.
   absl::Status Write(const std::string& block, int64_t offset, std::span<const uint8_t> data,
                      const CallOptions& call = {});
   // Fills `out`.

@@ -3,17 +3,47 @@
 //
 // The calls of tetrad.v1.Memory.
 #include <algorithm>
+#include <functional>
+#include <span>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "clients/cpp/attachment.h"
 #include "clients/cpp/client.h"
 #include "clients/cpp/connection.h"
+#include "clients/cpp/resumption.h"
 
 namespace tetrad {
 namespace {
 
 constexpr size_t kWriteBytes = 1 << 20;
+
+// A block that is gone is NOT_FOUND too, and says so to the next stream as well.
+bool IsUnknownKey(const absl::Status& status) { return absl::IsNotFound(status); }
+
+// One stream; `message` is the first, without data.
+grpc::Status SendBlock(v1::Memory::Stub& stub, grpc::ClientContext* context,
+                       v1::WriteRequest message, std::span<const uint8_t> data,
+                       const std::function<void(size_t)>& sent) {
+  v1::WriteResponse response;
+  const auto writer = stub.Write(context, &response);
+  size_t at = 0;
+  bool open = true;
+  do {
+    const auto part = data.subspan(at, std::min(kWriteBytes, data.size() - at));
+    message.set_data(part.data(), part.size());
+    open = writer->Write(message);
+    message.clear_block();
+    message.clear_offset();
+    message.clear_write_key();
+    at += part.size();
+    if (open) sent(at);
+  } while (open && at < data.size());
+  if (open) writer->WritesDone();
+  // A write that failed means the daemon ended the stream: Finish has the reason.
+  return writer->Finish();
+}
 
 }  // namespace
 
@@ -43,25 +73,43 @@ absl::StatusOr<v1::BlockInfo> Client::Allocate(const std::string& lease, int64_t
 
 absl::Status Client::Write(const std::string& block, int64_t offset, std::span<const uint8_t> data,
                            const CallOptions& options) {
-  OutgoingCall call = connection_->Begin(options, connection_->options.transfer_deadline);
-  v1::WriteResponse response;
-  const auto writer = connection_->memory.Write(call.context(), &response);
-  v1::WriteRequest message;
-  message.set_block(block);
-  message.set_offset(offset);
-  size_t at = 0;
-  bool open = true;
+  Connection& daemon = *connection_;
+  Resumption resumption(options, daemon.options, daemon.options.transfer_deadline);
+  v1::GetWriteRequest question;
+  question.set_block(block);
+  question.set_write_key(resumption.key());
+  absl::Status status;
+  bool ask = false;
+  size_t told = 0;
   do {
-    const auto part = data.subspan(at, std::min(kWriteBytes, data.size() - at));
-    message.set_data(part.data(), part.size());
-    open = writer->Write(message);
-    message.clear_block();
-    message.clear_offset();
-    at += part.size();
-  } while (open && at < data.size());
-  if (open) writer->WritesDone();
-  // A write that failed means the daemon ended the stream: Finish has the reason.
-  return connection_->Named(FromGrpcStatus(writer->Finish()));
+    size_t at = 0;  // written
+    if (std::exchange(ask, true)) {
+      const auto got = daemon.Unary(Rpc::kGetWrite, daemon.memory, &v1::Memory::Stub::GetWrite,
+                                    question, resumption.Attempt());
+      status = got.status();
+      // Unknown: the first stream never began, or another write came between.
+      if (got.ok()) {
+        at = std::min(static_cast<size_t>(got->bytes()), data.size());
+        resumption.Reached(got->bytes());
+      } else if (!IsUnknownKey(status)) {
+        continue;
+      }
+    }
+    OutgoingCall call = daemon.Begin(resumption.Attempt(), daemon.options.transfer_deadline);
+    v1::WriteRequest first;
+    first.set_block(block);
+    first.set_offset(offset + static_cast<int64_t>(at));
+    if (options.resume) first.set_write_key(resumption.key());
+    const auto sent = [&](size_t bytes) {
+      if (at + bytes <= told) return;
+      told = at + bytes;
+      resumption.Sent();
+    };
+    status = daemon.Named(FromGrpcStatus(
+        SendBlock(daemon.memory, call.context(), std::move(first), data.subspan(at), sent)));
+    if (status.ok()) return status;
+  } while (resumption.Again(status));
+  return status;
 }
 
 absl::Status Client::Read(const std::string& block, int64_t offset, std::span<uint8_t> out,
