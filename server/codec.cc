@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 #include "server/status.h"
 
@@ -37,9 +39,16 @@ absl::StatusOr<Value> Translate(std::string_view field, Wire wire,
   for (const Row<Wire, Value>& row : rows) {
     if (row.wire == wire) return row.value;
   }
+  // A newer client's value has a meaning that this daemon cannot guess, so no default stands in.
   const int number = static_cast<int>(wire);
-  if (number == 0) return Invalid(field, "must be set");
-  return Invalid(field, "unknown value ", number);
+  FieldViolation violation{.field = std::string(field)};
+  if (number == 0) {
+    return WithDetail(Invalid(field, "must be set"),
+                      {.reason = Reason::kFieldMissing, .violations = {std::move(violation)}});
+  }
+  violation.value = absl::StrCat(number);
+  return WithDetail(Invalid(field, "unknown value ", number),
+                    {.reason = Reason::kUnknownEnumValue, .violations = {std::move(violation)}});
 }
 
 absl::StatusOr<ActivationType> Convert(v1::ActivationType type) {

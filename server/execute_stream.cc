@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 #include "server/call.h"
 #include "server/status.h"
@@ -129,7 +130,9 @@ absl::Status ExecuteStream::Admit(StreamSlot& slot) {
     return absl::UnavailableError("the daemon is shutting down and takes no new requests");
   }
   if (!slot.request.has_execute()) {
-    return absl::InvalidArgumentError("one of `execute` and `cancel` must be set");
+    // Also what a newer client may send instead: to this daemon nothing is set.
+    return WithDetail(absl::InvalidArgumentError("one of `execute` and `cancel` must be set"),
+                      {.reason = Reason::kFieldMissing, .violations = {{.field = "message"}}});
   }
   if (!std::isfinite(timeout) || timeout < 0) {
     return absl::InvalidArgumentError(

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Fuzz target: any bytes to the HTTP port, over a connection of its own. The first says in how
-// many parts they are sent. Whatever comes, the connection ends, with one answer of HTTP/1 or none,
+// many parts they are sent. Whatever comes, the connection ends, with one answer of HTTP or none,
 // pages are those there are, and the server goes on: the next input finds it.
 #include <algorithm>
 #include <array>
@@ -79,9 +79,10 @@ void Run(std::string_view bytes, size_t parts) {
     TETRAD_CHECK(answer.size() < 65536);
   }
   TETRAD_CHECK(size == 0 || errno != EAGAIN);  // not the limit of time
-  TETRAD_CHECK(answer.empty() || answer.starts_with("HTTP/1."));
+  // The library repeats the version that was asked for, also where it refuses it.
+  TETRAD_CHECK(answer.empty() || answer.starts_with("HTTP/"));
   // Nothing of the file system or of the library's own pages.
-  if (answer.starts_with("HTTP/1.1 200 OK")) {
+  if (answer.substr(0, answer.find('\n')).find(" 200 ") != std::string::npos) {
     const size_t head = answer.find("\r\n\r\n");
     TETRAD_CHECK(head != std::string::npos);
     const std::string_view body = std::string_view(answer).substr(head + 4);

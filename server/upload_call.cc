@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 #include "server/call.h"
 #include "server/codec.h"
@@ -74,7 +75,8 @@ absl::Status UploadCall::Take() {
     case v1::UploadRequest::MESSAGE_NOT_SET:
       break;
   }
-  return absl::InvalidArgumentError("an upload message must have `header` or `chunk`");
+  return WithDetail(absl::InvalidArgumentError("an upload message must have `header` or `chunk`"),
+                    {.reason = Reason::kFieldMissing, .violations = {{.field = "message"}}});
 }
 
 absl::Status UploadCall::Begin(const v1::UploadHeader& header) {
