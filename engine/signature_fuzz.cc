@@ -43,7 +43,8 @@ class Reader {
     if (kind < 192) return int64_t{32} * (kind - 128);
     if (kind < 224) return (kind - 192) * 256 + Byte();
     int64_t value = 0;
-    for (int i = 0; i < 8; ++i) value = static_cast<int64_t>(static_cast<uint64_t>(value) << 8 | Byte());
+    for (int i = 0; i < 8; ++i)
+      value = static_cast<int64_t>(static_cast<uint64_t>(value) << 8 | Byte());
     return value;
   }
   int32_t Number32() { return static_cast<int32_t>(Number()); }
@@ -79,7 +80,8 @@ void CheckLayout(const Signature& signature, int64_t alignment) {
     const GroupOffsets& at = layout.groups[g];
     const GroupShape& shape = signature.groups[g];
     TETRAD_CHECK(at.a >= last.a && at.a_scales >= last.a_scales && at.row >= last.row);
-    TETRAD_CHECK(at.a + ActivationBytes(signature.types.a_type, shape.m, shape.k) <= layout.a_bytes);
+    TETRAD_CHECK(at.a + ActivationBytes(signature.types.a_type, shape.m, shape.k) <=
+                 layout.a_bytes);
     TETRAD_CHECK(at.row + shape.m <= layout.rows);
     if (separate && shape.m > 0) {
       TETRAD_CHECK(at.a % alignment == 0 && at.c % alignment == 0);
@@ -213,7 +215,8 @@ void ByRequest(Reader reader) {
     const uint8_t off = reader.Byte();
     return static_cast<size_t>(off < 240 ? right : std::max<int64_t>(0, right + (off % 5) - 2));
   };
-  const std::string activations(size(wire.a_bytes), '\x11'), scales(size(wire.a_scale_bytes), '\x38');
+  const std::string activations(size(wire.a_bytes), '\x11'),
+      scales(size(wire.a_scale_bytes), '\x38');
   const std::vector<float> row_scale(size(request.row_scale ? wire.rows : 0), 2.0f);
   std::vector<int32_t> m_values(size(wire.m_values));
   for (int32_t& value : m_values) value = reader.Number32();

@@ -11,13 +11,15 @@
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
+#include <google/protobuf/stubs/logging.h>
+
+#include "tetrad/v1/gemm.pb.h"
+#include "tetrad/v1/memory.pb.h"
+#include "tetrad/v1/weights.pb.h"
 
 #include "engine/support/status_macros.h"
 #include "server/codec.h"
 #include "server/status.h"
-#include "tetrad/v1/gemm.pb.h"
-#include "tetrad/v1/memory.pb.h"
-#include "tetrad/v1/weights.pb.h"
 
 namespace tetrad {
 namespace {
@@ -55,7 +57,8 @@ v1::Signature Written(const SignatureRequest& request) {
   v1::Signature out;
   out.set_weights(request.weights);
   // Neither of these two numberings has a hole, and the schema's begins with "unspecified".
-  out.set_activation_type(static_cast<v1::ActivationType>(1 + static_cast<int>(request.types.a_type)));
+  out.set_activation_type(
+      static_cast<v1::ActivationType>(1 + static_cast<int>(request.types.a_type)));
   out.set_output_type(static_cast<v1::OutputType>(1 + static_cast<int>(request.types.c_type)));
   out.set_activation_scale_layout(request.types.a_scale_layout == ScaleLayout::kBlocked
                                       ? v1::SCALE_LAYOUT_BLOCKED
@@ -105,8 +108,9 @@ void Try(const v1::ExecuteRequest& message) {
   if (decoded.signature.has_value()) CheckSignature(*decoded.signature);
   // Spans lie in the message.
   const InlineOperands& operands = decoded.request.operands;
-  const auto values = message.has_block_operands() ? message.block_operands().m_values_inline().m_size()
-                                                   : message.inline_operands().m_values_size();
+  const auto values = message.has_block_operands()
+                          ? message.block_operands().m_values_inline().m_size()
+                          : message.inline_operands().m_values_size();
   TETRAD_CHECK(operands.m_values.size() == static_cast<size_t>(values));
   int64_t sum = 0;
   for (const int32_t value : operands.m_values) sum += value;
@@ -159,6 +163,9 @@ void Parse(std::string_view bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tetrad;  // NOLINT(google-build-using-namespace)
+  // It would write a line for each text that is not UTF-8.
+  static const bool silent = (google::protobuf::SetLogHandler(nullptr), true);
+  static_cast<void>(silent);
   if (size == 0) return 0;
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   constexpr void (*kParse[])(std::string_view) = {

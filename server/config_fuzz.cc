@@ -58,13 +58,14 @@ void CheckLimits(const Config& config) {
     if (const auto* number = std::get_if<int64_t Config::*>(&option.field)) {
       TETRAD_CHECK(config.**number >= option.least && config.**number <= option.most);
     } else if (const auto* text = std::get_if<std::string Config::*>(&option.field)) {
-      TETRAD_CHECK(option.choices.empty() || std::ranges::count(option.choices, config.**text) == 1);
+      TETRAD_CHECK(option.choices.empty() ||
+                   std::ranges::count(option.choices, config.**text) == 1);
     }
   }
 }
 
 void Run(std::string_view bytes) {
-  const std::vector<std::string> pieces = 
+  const std::vector<std::string> pieces =
       absl::StrSplit(absl::string_view(bytes.data(), bytes.size()), '\0');
   const File file(pieces.front());
   std::vector<std::string> arguments = {"--config", file.path()};

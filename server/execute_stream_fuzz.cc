@@ -127,8 +127,8 @@ class Transport final : public grpc::ServerCallbackReaderWriter<Request, Respons
 // Requests of one shape: prepared, or by signature.
 struct Shape {
   Shape(Engine& engine, const std::string& name, int32_t rows)
-      : sample({{rows, 64, 32}}, {.types = {.a_type = ActivationType::kBf16,
-                                            .c_type = OutputType::kFp32}}) {
+      : sample({{rows, 64, 32}},
+               {.types = {.a_type = ActivationType::kBf16, .c_type = OutputType::kFp32}}) {
     TETRAD_CHECK(sample.Register(engine.weights(), name).ok());
     const auto prepared = engine.Prepare("anonymous@unix", sample.Signature(name));
     TETRAD_CHECK(prepared.ok());
@@ -188,7 +188,8 @@ struct World {
         auto made = FaultyDevice::Create(
             [](std::function<void()> wake) {
               return CpuDevice::Create(
-                  {.threads = 1, .memory_bytes = 64 << 20, .measure_rates = false}, std::move(wake));
+                  {.threads = 1, .memory_bytes = 64 << 20, .measure_rates = false},
+                  std::move(wake));
             },
             std::move(wake));
         device = made->get();
@@ -284,8 +285,9 @@ class Stream {
     if (cancelled_) {
       TETRAD_CHECK(code == grpc::StatusCode::CANCELLED);
     } else {
-      TETRAD_CHECK(code == grpc::StatusCode::OK || (closed_ && code == grpc::StatusCode::UNAVAILABLE));
-      TETRAD_CHECK(used_ == 0 && named_.empty());
+      TETRAD_CHECK(code == grpc::StatusCode::OK ||
+                   (closed_ && code == grpc::StatusCode::UNAVAILABLE));
+      TETRAD_CHECK(named_.empty() && (closed_ || used_ == 0));
       for (const auto& [id, waiting] : waiting_) TETRAD_CHECK(waiting.empty());
       TETRAD_CHECK(duplicates_.empty());
     }
@@ -327,12 +329,8 @@ class Stream {
     }
     if (closed_) {
       // Refused, or not even that where the end of the stream is the answer.
-      const int64_t writes = transport_.writes();
       dropped_ids_.insert(message.id());
-      ++used_;
       transport_.EndRead(&message);
-      world_.Rest();
-      if (transport_.finished().has_value() && transport_.writes() == writes) --used_;
       return Look();
     }
     ++used_;
@@ -344,8 +342,7 @@ class Stream {
       waiting.admitted = message.has_execute() && timeout >= 0 && timeout < 1e300;
       if (waiting.admitted) named_.insert(message.id());
       if (waiting.admitted && message.execute().inline_operands().activations().size() > 1) {
-        const bool large =
-            message.execute().inline_operands().activations().size() > 10'000;
+        const bool large = message.execute().inline_operands().activations().size() > 10'000;
         waiting.output_bytes = large ? world_.large.output_bytes : world_.small.output_bytes;
       }
       waiting_[message.id()].push_back(waiting);
@@ -363,10 +360,9 @@ class Stream {
       if (transport_.writing()) See(transport_.written());
     }
     if (cancelled_ || transport_.finished().has_value()) return;
-    if (!closed_) {
-      const bool room = used_ < static_cast<int64_t>(kSlots);
-      TETRAD_CHECK(transport_.reading() == (room && !half_closed_));
-    }
+    if (closed_) return;
+    const bool room = used_ < static_cast<int64_t>(kSlots);
+    TETRAD_CHECK(transport_.reading() == (room && !half_closed_));
     // Without anything to execute whoever waits has an answer coming.
     if (used_ > 0 && world_.engine->idle()) TETRAD_CHECK(transport_.writing());
     TETRAD_CHECK(!(half_closed_ && used_ == 0));
@@ -420,7 +416,7 @@ class Stream {
   Transport transport_;
   std::deque<Request> sent_;  // and not read
   bool half_closing_ = false, half_closed_ = false, cancelled_ = false, closed_ = false;
-  int64_t used_ = 0;  // slots
+  int64_t used_ = 0;  // slots, until the gate closes
   int64_t seen_writes_ = 0;
   std::set<uint64_t> named_;  // ids under way
   std::map<uint64_t, std::deque<Waiting>> waiting_;
@@ -429,7 +425,13 @@ class Stream {
 };
 
 Request Message(const World& world, uint8_t kind, uint8_t detail) {
-  static constexpr double kTimeouts[] = {0, 0, 0, 1e-9, 1e6, -1, std::numeric_limits<double>::infinity(),
+  static constexpr double kTimeouts[] = {0,
+                                         0,
+                                         0,
+                                         1e-9,
+                                         1e6,
+                                         -1,
+                                         std::numeric_limits<double>::infinity(),
                                          std::numeric_limits<double>::quiet_NaN()};
   Request message;
   message.set_id(detail & 3);
@@ -457,7 +459,8 @@ Request Message(const World& world, uint8_t kind, uint8_t detail) {
     default:
       message.mutable_cancel();
   }
-  if ((detail & 4) != 0 && message.has_execute()) message.mutable_execute()->set_priority(v1::PRIORITY_HIGH);
+  if ((detail & 4) != 0 && message.has_execute())
+    message.mutable_execute()->set_priority(v1::PRIORITY_HIGH);
   return message;
 }
 

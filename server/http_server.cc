@@ -38,8 +38,7 @@ class HttpServer::Handler {
   // Of every request there is, before the library looks for files, scripts or
   // web sockets, about some of which it answers what is not HTTP.
   static int Begin(mg_connection* connection) {
-    const auto* server =
-        static_cast<CivetServer*>(mg_get_user_data(mg_get_context(connection)));
+    const auto* server = static_cast<CivetServer*>(mg_get_user_data(mg_get_context(connection)));
     static_cast<const Handler*>(server->getUserContext())->Reply(connection);
     return 1;
   }

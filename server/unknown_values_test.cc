@@ -16,10 +16,11 @@
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
-#include "engine/support/error_detail.h"
-#include "server/codec.h"
 #include "tetrad/v1/admin.pb.h"
 #include "tetrad/v1/status.pb.h"
+
+#include "engine/support/error_detail.h"
+#include "server/codec.h"
 
 namespace tetrad {
 namespace {
@@ -59,14 +60,15 @@ std::map<std::string, Case> Cases() {
   return {
       {"PrepareRequest",
        {{exact, capacity},
-        [](const Message& m) { return FromProto(As<v1::PrepareRequest>(m).signature()).status(); }}},
+        [](const Message& m) {
+          return FromProto(As<v1::PrepareRequest>(m).signature()).status();
+        }}},
       {"ExecuteRequest",
        {{execute, exact + "block_operands { activations { block: 'a' } output { block: 'b' } }"},
         [](const Message& m) { return DecodeExecute(As<v1::ExecuteRequest>(m)); }}},
       {"ExecuteStreamRequest",
-       {{inner}, [](const Message& m) {
-          return DecodeExecute(As<v1::ExecuteStreamRequest>(m).execute());
-        }}},
+       {{inner},
+        [](const Message& m) { return DecodeExecute(As<v1::ExecuteStreamRequest>(m).execute()); }}},
       {"SubmitRequest",
        {{inner},
         [](const Message& m) { return DecodeExecute(As<v1::SubmitRequest>(m).execute()); }}},
@@ -77,9 +79,9 @@ std::map<std::string, Case> Cases() {
           return upload.has_header() ? FromProto(upload.header(), 1).status()
                                      : FromProto(upload.chunk().operand()).status();
         }}},
-      {"LoadRequest",
-       {{"name: 'w'"},
-        [](const Message& m) { return FromProto(As<v1::LoadRequest>(m).dialect()).status(); }}}};
+      {"LoadRequest", {{"name: 'w'"}, [](const Message& m) {
+                         return FromProto(As<v1::LoadRequest>(m).dialect()).status();
+                       }}}};
 }
 
 // "signature.capacity.m_source" and the like, of all that a message may hold.

@@ -85,9 +85,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   const char* const asked = std::getenv("TETRAD_LONG");
-  const long mutations =
-      asked != nullptr ? std::max(1L, std::atol(asked))
-                       : std::max(1L, kMutations / static_cast<long>(inputs.size()));
+  const long mutations = asked != nullptr
+                             ? std::max(1L, std::atol(asked))
+                             : std::max(1L, kMutations / static_cast<long>(inputs.size()));
   std::mt19937_64 random(20261201);
   for (const std::string& input : inputs) {
     Feed(input);
