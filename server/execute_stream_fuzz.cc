@@ -200,7 +200,7 @@ struct World {
   Shape small{*engine, "small", 3};
   Shape large{*engine, "large", 300};  // its answer is not copied where the library is
   Metrics metrics;
-  Log log{LogFormat::kLogfmt, static_cast<LogLevel>(static_cast<int>(LogLevel::kError) + 1)};
+  Log log{LogFormat::kLogfmt, LogLevel::kError};
   const std::optional<Root> checkpoint_root;
   ByteBudget call_bytes{400'000};  // of two large ones
   WorkerPool work{"work", 1, 64}, replies{"replies", 1, 64}, loads{"loads", 1, 1};
