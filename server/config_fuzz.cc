@@ -65,8 +65,8 @@ void CheckLimits(const Config& config) {
 }
 
 void Run(std::string_view bytes) {
-  const std::vector<std::string> pieces =
-      absl::StrSplit(absl::string_view(bytes.data(), bytes.size()), '\0');
+  const std::string text(bytes);  // Abseil splits a text at null into no pieces, not into one
+  const std::vector<std::string> pieces = absl::StrSplit(text, '\0');
   const File file(pieces.front());
   std::vector<std::string> arguments = {"--config", file.path()};
   std::map<std::string, std::string, std::less<>> variables;
