@@ -31,5 +31,17 @@ if(TETRAD_SANITIZE)
   endif()
   add_link_options(-fsanitize=${TETRAD_SANITIZE})
   # GCC 12 sees uninitialised variants behind the instrumentation.
-  target_compile_options(tetrad_options INTERFACE -Wno-maybe-uninitialized)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(tetrad_options INTERFACE -Wno-maybe-uninitialized)
+  endif()
+endif()
+
+# The fuzzers' own build: everything of ours tells libFuzzer where it was, which it
+# links to the fuzz targets alone. Warnings are the business of the other builds.
+if(TETRAD_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "TETRAD_FUZZ needs Clang: cmake --preset fuzz")
+  endif()
+  add_compile_options(-fsanitize=fuzzer-no-link)
+  target_compile_options(tetrad_options INTERFACE -Wno-error)
 endif()

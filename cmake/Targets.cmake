@@ -5,8 +5,15 @@
 # tetrad_test(NAME SOURCES ... [DEPS ...] [LABELS unit] [TIMEOUT 120])
 # tetrad_version(NAME OUT)   a target that writes version.cc of version.cc.in here with the commit
 #                            checked out now, at every build; OUT gets the path of version.cc
+# tetrad_fuzzer(NAME SOURCES ... CORPUS folder [DEPS ...] [PARTS ... PARTS_DEPS ...])   in the tree of the
+#                            preset fuzz, and only there, build/fuzz/fuzz/NAME for libFuzzer. PARTS are the
+#                            sources it needs of a library that takes long to build, used there instead of DEPS
+# tetrad_fuzz_test(NAME ...)   that, and in other trees the test NAME_fuzz_test, which replays corpus and mutations
 # tetrad_gpu_tests           builds every test with label gpu
 add_custom_target(tetrad_gpu_tests)
+if(TETRAD_FUZZ)
+  add_custom_target(tetrad_fuzzers)
+endif()
 
 function(tetrad_version name out)
   set(version_cc "${CMAKE_CURRENT_BINARY_DIR}/version.cc")
@@ -65,4 +72,34 @@ function(tetrad_test name)
     tetrad_bundled(${name})
     add_dependencies(tetrad_gpu_tests ${name})
   endif()
+endfunction()
+
+function(tetrad_fuzzer name)
+  if(NOT TETRAD_FUZZ)
+    return()
+  endif()
+  cmake_parse_arguments(arg "" "CORPUS" "SOURCES;DEPS;PARTS;PARTS_DEPS" ${ARGN})
+  if(arg_PARTS)
+    set(arg_DEPS ${arg_PARTS_DEPS})
+  endif()
+  add_executable(${name}_fuzz ${arg_SOURCES} ${arg_PARTS})
+  target_link_libraries(${name}_fuzz PRIVATE tetrad_options ${arg_DEPS})
+  target_link_options(${name}_fuzz PRIVATE -fsanitize=fuzzer)
+  set_target_properties(${name}_fuzz PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/fuzz" OUTPUT_NAME ${name})
+  add_dependencies(tetrad_fuzzers ${name}_fuzz)
+  file(WRITE "${CMAKE_BINARY_DIR}/fuzz/${name}.corpus" "${CMAKE_CURRENT_SOURCE_DIR}/${arg_CORPUS}\n")
+endfunction()
+
+function(tetrad_fuzz_test name)
+  tetrad_fuzzer(${name} ${ARGN})
+  if(TETRAD_FUZZ OR NOT TETRAD_BUILD_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(arg "" "CORPUS" "SOURCES;DEPS;PARTS;PARTS_DEPS" ${ARGN})
+  add_executable(${name}_fuzz_test ${arg_SOURCES})
+  target_link_libraries(${name}_fuzz_test PRIVATE tetrad_options tetrad_fuzz_replay ${arg_DEPS})
+  set_target_properties(${name}_fuzz_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
+  add_test(NAME ${name}_fuzz_test COMMAND ${name}_fuzz_test "${CMAKE_CURRENT_SOURCE_DIR}/${arg_CORPUS}")
+  set_tests_properties(${name}_fuzz_test PROPERTIES LABELS fuzz TIMEOUT 300)
 endfunction()

@@ -45,6 +45,7 @@ absl::StatusOr<Value> Translate(std::string_view field, Wire wire,
   for (const Row<Wire, Value>& row : rows) {
     if (row.wire == wire) return row.value;
   }
+  // A newer client's value has a meaning that this daemon cannot guess, so no default stands in.
   const int number = static_cast<int>(wire);
   if (number == 0) return Missing(field);
   return Invalid(Reason::kUnknownEnumValue, field, absl::StrCat(number), "a value of the schema",

@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include <CLI/CLI.hpp>
 
+#include "engine/checkpoint/printable.h"
 #include "engine/support/status_macros.h"
 #include "server/config_file.h"
 #include "server/status.h"
@@ -48,6 +49,11 @@ absl::Status CheckChoice(const ConfigOption& option, std::string_view value) {
   std::vector<std::string> choices(option.choices.begin(), option.choices.end());
   return absl::InvalidArgumentError(
       absl::StrCat(Display(value), " is none of ", absl::StrJoin(choices, ", ")));
+}
+
+absl::Status CheckUtf8(std::string_view text) {
+  if (FindInvalidUtf8(text) == std::string_view::npos) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(Display(text), " is not UTF-8"));
 }
 
 struct Setter {
@@ -205,6 +211,11 @@ std::string ConfigOption::variable() const {
 }
 
 absl::Status SetOption(const ConfigOption& option, const ConfigValue& value, Config& config) {
+  // Flags and variables may hold any bytes; the file that --print-config writes may not.
+  if (const auto* text = std::get_if<std::string>(&value)) TETRAD_RETURN_IF_ERROR(CheckUtf8(*text));
+  if (const auto* list = std::get_if<std::vector<std::string>>(&value)) {
+    for (const std::string& text : *list) TETRAD_RETURN_IF_ERROR(CheckUtf8(text));
+  }
   return std::visit(Setter{option, config}, option.field, value);
 }
 

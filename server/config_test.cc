@@ -141,6 +141,18 @@ TEST_F(ConfigTest, PrintedConfigIsAConfigFile) {
   EXPECT_EQ(again->config.threads, 3);
 }
 
+// The printed file could not be read again.
+TEST_F(ConfigTest, TextsAreUtf8WhereverTheyComeFrom) {
+  EXPECT_THAT(Error({"--crash-report", "/\xFF"}),
+              HasSubstr("--crash-report: '/\\xFF' is not UTF-8"));
+  EXPECT_THAT(Error({"--listen", "unix:/a", "--listen", "unix:/\xC0\x80"}),
+              HasSubstr("--listen: 'unix:/\\xC0\\x80' is not UTF-8"));
+  environment_ = {{"TETRAD_LISTEN", "unix:/a,unix:/\xED\xA0\x80"}};
+  EXPECT_THAT(Error({}), HasSubstr("is not UTF-8"));
+  environment_ = {{"TETRAD_LISTEN", "unix:/\u00e9"}};
+  EXPECT_EQ(Error({}), "no error");
+}
+
 TEST_F(ConfigTest, HelpAndVersionNeedNoValidEnvironment) {
   environment_ = {{"TETRAD_THREADS", "x"}};
   auto loaded = Load({"--help"});

@@ -133,7 +133,8 @@ absl::Status ExecuteStream::Admit(StreamSlot& slot) {
     return ReasonError(Reason::kDraining, "the daemon is shutting down and takes no new requests");
   }
   if (!slot.request.has_execute()) {
-    return FieldError({"execute"}, Reason::kFieldMissing,
+    // Also what a newer client may send instead: to this daemon nothing is set.
+    return FieldError({"message"}, Reason::kFieldMissing,
                       "one of `execute` and `cancel` must be set");
   }
   if (!std::isfinite(timeout) || timeout < 0) {

@@ -31,26 +31,32 @@ struct Answer {
 
 }  // namespace
 
-class HttpServer::Handler final : public CivetHandler {
+class HttpServer::Handler {
  public:
   explicit Handler(Pages pages) : pages_(std::move(pages)) {}
 
-  bool handleGet(CivetServer*, mg_connection* connection) override {
-    return Reply(connection, true);
-  }
-  bool handleHead(CivetServer*, mg_connection* connection) override {
-    return Reply(connection, false);
+  // Of every request there is, before the library looks for files, scripts or
+  // web sockets, about some of which it answers what is not HTTP.
+  static int Begin(mg_connection* connection) {
+    const auto* server = static_cast<CivetServer*>(mg_get_user_data(mg_get_context(connection)));
+    static_cast<const Handler*>(server->getUserContext())->Reply(connection);
+    return 1;
   }
 
  private:
-  bool Reply(mg_connection* connection, bool with_body) {
-    const Answer answer = Find(mg_get_request_info(connection)->local_uri);
+  void Reply(mg_connection* connection) const {
+    const mg_request_info& request = *mg_get_request_info(connection);
+    const std::string_view method = request.request_method == nullptr ? "" : request.request_method;
+    const bool with_body = method != "HEAD";
+    const Answer answer = with_body && method != "GET"
+                              ? Answer{.status = "405 Method Not Allowed\r\nAllow: GET, HEAD",
+                                       .body = "only GET and HEAD are answered\n"}
+                              : Find(request.local_uri);
     std::string text =
         absl::StrCat("HTTP/1.1 ", answer.status, "\r\nContent-Type: ", answer.type,
                      "\r\nContent-Length: ", answer.body.size(), "\r\nConnection: close\r\n\r\n");
     if (with_body) text += answer.body;
     mg_write(connection, text.data(), text.size());
-    return true;
   }
 
   // The library calls from C, so nothing may be thrown past here.
@@ -100,9 +106,10 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const ListenAddres
       "listening_ports",    numeric,    "num_threads",       kThreads,
       "request_timeout_ms", kTimeoutMs, "enable_keep_alive", "no",
   };
+  CivetCallbacks callbacks;
+  callbacks.begin_request = &Handler::Begin;
   try {
-    http->server_ = std::make_unique<CivetServer>(options);
-    http->server_->addHandler("/", *http->handler_);
+    http->server_ = std::make_unique<CivetServer>(options, &callbacks, http->handler_.get());
     const std::vector<int> ports = http->server_->getListeningPorts();
     if (!ports.empty()) http->address_.port = ports.front();
   } catch (const std::exception& error) {

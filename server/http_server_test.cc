@@ -71,6 +71,15 @@ TEST_F(HttpServerTest, PagesAndNothingElse) {
   }
 }
 
+// The library would answer with a text that is no HTTP.
+TEST_F(HttpServerTest, UpgradesAreNotHeeded) {
+  const std::string upgrade =
+      "Host: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+      "Sec-WebSocket-Key: dGhlIHNhbXBsZQ==\r\n\r\n";
+  EXPECT_THAT(Rest(Open("GET /healthz HTTP/1.1\r\n" + upgrade)), StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(Rest(Open("GET /ws HTTP/1.1\r\n" + upgrade)), StartsWith("HTTP/1.1 404"));
+}
+
 TEST_F(HttpServerTest, SlowConnectionsDoNotKeepOthersWaiting) {
   std::vector<UniqueFd> slow;
   for (int i = 0; i < 16; ++i) slow.push_back(Open("G"));

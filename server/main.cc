@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include <google/protobuf/stubs/logging.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
@@ -222,8 +223,13 @@ void RaiseDescriptorLimit() {
 // through a graph that one spin lock of the process guards.
 void StopLockOrderChecks() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
 
+// It writes a line of its own for each text of a request that is not UTF-8: clients, who are told
+// anyway, could fill the log.
+void SilenceMessageLibrary() { google::protobuf::SetLogHandler(nullptr); }
+
 int Serve(const Config& config) {
   StopLockOrderChecks();
+  SilenceMessageLibrary();
   const StopSignals signals;
   RaiseDescriptorLimit();
   Log log(config.log_format == "json" ? LogFormat::kJson : LogFormat::kLogfmt,

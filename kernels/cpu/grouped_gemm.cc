@@ -4,6 +4,10 @@
 
 #include <cassert>
 
+#if defined(TETRAD_CPU_X86)
+#include <cpuid.h>
+#endif
+
 #include "kernels/cpu/tile_kernel.h"
 
 namespace tetrad::cpu {
@@ -16,6 +20,14 @@ const TileFunctions& FunctionsOf(InstructionSet set) {
   return kPortableFunctions;
 }
 
+#if defined(TETRAD_CPU_X86)
+// Clang's __builtin_cpu_supports() knows no f16c before version 15.
+static bool HasF16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
 bool Supported(InstructionSet set) {
 #if defined(TETRAD_CPU_X86)
   if (set == InstructionSet::kAvx512) {
@@ -23,8 +35,7 @@ bool Supported(InstructionSet set) {
            __builtin_cpu_supports("avx512vl");
   }
   if (set == InstructionSet::kAvx2) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("f16c");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && HasF16c();
   }
 #endif
   return set == InstructionSet::kPortable;

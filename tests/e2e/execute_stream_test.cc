@@ -11,6 +11,7 @@
 #include <thread>
 
 #include <gmock/gmock.h>
+#include <google/protobuf/unknown_field_set.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
@@ -141,6 +142,11 @@ TEST(ExecuteStreamTest, WhatIsWrongWithOneIsToldInItsAnswer) {
   const Case kCases[] = {
       {kInvalidArgument, "one of `execute` and `cancel`",
        [](v1::ExecuteStreamRequest& r) { r.clear_message(); }},
+      {kInvalidArgument, "one of `execute` and `cancel`",
+       [](v1::ExecuteStreamRequest& r) {  // of a client that knows a third
+         r.clear_message();
+         r.GetReflection()->MutableUnknownFields(&r)->AddLengthDelimited(99, "x");
+       }},
       {kInvalidArgument, "one of `plan` and `signature`",
        [](v1::ExecuteStreamRequest& r) { r.mutable_execute()->Clear(); }},
       {kInvalidArgument, "operands: one of",

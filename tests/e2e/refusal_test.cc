@@ -214,6 +214,16 @@ TEST_F(RefusalTest, ThousandsOfInvalidGroupsArriveAsInvalidArgument) {
   ExpectPrintable(status.error_message());
 }
 
+// The message library would note each in a line of its own.
+TEST_F(RefusalTest, TextsThatAreNotUtf8AreRefusedAndLeaveNothingInTheLog) {
+  v1::ReleaseRequest request;
+  request.set_plan("\xFF");
+  v1::ReleaseResponse response;
+  grpc::ClientContext context;
+  EXPECT_FALSE(stubs_.gemm->Release(&context, request, &response).ok());
+  EXPECT_EQ(daemon_->Log().find("UTF-8"), std::string::npos) << daemon_->Log();
+}
+
 TEST_F(RefusalTest, ReleasedHandleIsAborted) {
   const Operands operands(kShapeT1, {.seed = 5});
   Register(stubs_, operands, "released");
