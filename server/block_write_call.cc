@@ -23,8 +23,9 @@ class BlockWriteCall final : public grpc::ServerReadReactor<v1::WriteRequest> {
         context_(context),
         response_(response),
         call_(service, Method::kWrite, context) {
+    call_.OnStalled([this] { End(call_.Stalled()); });
     if (call_.admission().ok()) {
-      StartRead(&message_);
+      Read();
     } else {
       End(call_.admission());
     }
@@ -37,6 +38,10 @@ class BlockWriteCall final : public grpc::ServerReadReactor<v1::WriteRequest> {
   }
 
  private:
+  void Read() {
+    call_.AwaitClient();
+    StartRead(&message_);
+  }
   void Take();
   absl::Status Write();
   absl::Status Begin();
@@ -55,6 +60,7 @@ class BlockWriteCall final : public grpc::ServerReadReactor<v1::WriteRequest> {
 };
 
 void BlockWriteCall::OnReadDone(bool ok) {
+  if (!call_.ClientMoved()) return;  // ended already
   if (!ok) return StreamEnded();
   const auto bytes = static_cast<int64_t>(message_.ByteSizeLong());
   call_.AddReceived(bytes);
@@ -71,7 +77,7 @@ void BlockWriteCall::Take() {
   if (!status.ok()) return End(status);
   if (taken_bytes_ > kCopyHereBytes) message_ = {};  // a stream that idles holds little
   service_.call_bytes.Give(std::exchange(taken_bytes_, 0));
-  StartRead(&message_);
+  Read();
 }
 
 absl::Status BlockWriteCall::Write() {

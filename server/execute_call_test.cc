@@ -18,6 +18,7 @@ struct ClosedService {
       {});
   Metrics metrics;
   CallGate gate;
+  ClientCalls client_calls{1};
   OpenStreams streams;
   Log log{LogFormat::kLogfmt, LogLevel::kError};
   const std::optional<Root> checkpoint_root;
@@ -28,6 +29,7 @@ struct ClosedService {
                                *engine,
                                metrics,
                                gate,
+                               client_calls,
                                streams,
                                log,
                                checkpoint_root,

@@ -24,8 +24,9 @@ class UploadCall final : public grpc::ServerReadReactor<v1::UploadRequest> {
         context_(context),
         response_(response),
         call_(service, Method::kUpload, context) {
+    call_.OnStalled([this] { End(call_.Stalled()); });
     if (call_.admission().ok()) {
-      StartRead(&message_);
+      Read();
     } else {
       End(call_.admission());
     }
@@ -35,6 +36,10 @@ class UploadCall final : public grpc::ServerReadReactor<v1::UploadRequest> {
   void OnDone() override;
 
  private:
+  void Read() {
+    call_.AwaitClient();
+    StartRead(&message_);
+  }
   absl::Status Take();
   absl::Status Begin(const v1::UploadHeader& header);
   absl::Status Write(const v1::UploadChunk& chunk);
@@ -55,11 +60,12 @@ class UploadCall final : public grpc::ServerReadReactor<v1::UploadRequest> {
 };
 
 void UploadCall::OnReadDone(bool ok) {
+  if (!call_.ClientMoved()) return;  // ended already
   if (!ok) return StreamEnded();
   call_.AddReceived(static_cast<int64_t>(message_.ByteSizeLong()));
   const absl::Status status = Guarded([this] { return Take(); });
   if (status.ok()) {
-    StartRead(&message_);
+    Read();
   } else {
     End(status);
   }
