@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include <grpc/grpc.h>
 #include <gtest/gtest.h>
 
 #include "engine/steady_clock.h"
@@ -18,13 +19,19 @@ namespace {
 
 using std::chrono::seconds;
 
-TEST(ProgressTimerTest, NothingHappensBeforeTheFirstWait) {
+class ProgressTimerTest : public ::testing::Test {
+ protected:
+  // As in the daemon: the library does not end with the last timer.
+  static void SetUpTestSuite() { grpc_init(); }
+};
+
+TEST_F(ProgressTimerTest, NothingHappensBeforeTheFirstWait) {
   ProgressTimer timer(absl::Nanoseconds(1), [] { FAIL(); });
   EXPECT_TRUE(timer.Resume());
   timer.Stop();
 }
 
-TEST(ProgressTimerTest, WhoStandsStillIsNoticedOnceAndForGood) {
+TEST_F(ProgressTimerTest, WhoStandsStillIsNoticedOnceAndForGood) {
   std::promise<Instant> stalled;
   ProgressTimer timer(absl::Milliseconds(30), [&] { stalled.set_value(SteadyNow()); });
   const Instant began = SteadyNow();
@@ -37,29 +44,27 @@ TEST(ProgressTimerTest, WhoStandsStillIsNoticedOnceAndForGood) {
 }
 
 // It moves all the time, for many times the limit; then it stops.
-TEST(ProgressTimerTest, WhoMovesIsLeftAlone) {
+TEST_F(ProgressTimerTest, WhoMovesIsLeftAlone) {
+  constexpr int64_t kLimit = 200'000'000;
   std::promise<Instant> stalled;
-  ProgressTimer timer(absl::Milliseconds(200), [&] { stalled.set_value(SteadyNow()); });
-  const Instant until = SteadyNow() + 1'000'000'000;
-  Instant last = 0;
-  int64_t messages = 0;
+  ProgressTimer timer(absl::Nanoseconds(kLimit), [&] { stalled.set_value(SteadyNow()); });
+  const Instant until = SteadyNow() + 5 * kLimit;
   while (SteadyNow() < until) {
-    last = SteadyNow();
+    const Instant began = SteadyNow();
     timer.Wait();
-    std::this_thread::yield();
-    ASSERT_TRUE(timer.Resume()) << messages;
-    ++messages;
+    const bool moved = timer.Resume();
+    if (!moved && SteadyNow() - began >= kLimit) GTEST_SKIP() << "the machine stood still";
+    ASSERT_TRUE(moved);
   }
-  EXPECT_GT(messages, 100);
-  last = SteadyNow();
+  const Instant began = SteadyNow();
   timer.Wait();
   auto future = stalled.get_future();
   ASSERT_EQ(future.wait_for(seconds(20)), std::future_status::ready);
-  EXPECT_GE(future.get() - last, 200'000'000);
+  EXPECT_GE(future.get() - began, kLimit);
 }
 
 // Another timer of the same limit, set later, is over; so it had its time.
-TEST(ProgressTimerTest, IdleIsNotStalledAndMoreTimeIsGiven) {
+TEST_F(ProgressTimerTest, IdleIsNotStalledAndMoreTimeIsGiven) {
   std::atomic<int> stalled{0};
   ProgressTimer idle(absl::Milliseconds(20), [&] { ++stalled; });
   ProgressTimer patient(absl::Milliseconds(20), [&] { ++stalled; });
@@ -77,7 +82,7 @@ TEST(ProgressTimerTest, IdleIsNotStalledAndMoreTimeIsGiven) {
   EXPECT_TRUE(idle.Resume());
 }
 
-TEST(ProgressTimerTest, ItsCallbackMayDestroyIt) {
+TEST_F(ProgressTimerTest, ItsCallbackMayDestroyIt) {
   std::promise<void> gone;
   std::unique_ptr<ProgressTimer> timer;
   timer = std::make_unique<ProgressTimer>(absl::Milliseconds(1), [&] {
@@ -90,7 +95,7 @@ TEST(ProgressTimerTest, ItsCallbackMayDestroyIt) {
 }
 
 // Timers that end at the very moment at which they are over.
-TEST(ProgressTimerTest, AfterTheDestructorNothingIsCalled) {
+TEST_F(ProgressTimerTest, AfterTheDestructorNothingIsCalled) {
   std::vector<std::jthread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([t] {

@@ -43,7 +43,7 @@ class OpenCall {
   explicit OpenCall(const Stubs& stubs) : stream_(stubs.gemm->ExecuteStream(&context_)) {}
   ~OpenCall() {
     context_.TryCancel();
-    stream_->Finish().IgnoreError();
+    if (!finished_) (void)stream_->Finish();
   }
   // True once the daemon has it: a message was answered. False if it is refused.
   bool Answered() {
@@ -53,6 +53,7 @@ class OpenCall {
   grpc::Status Refusal() {
     v1::ExecuteStreamResponse answer;
     stream_->Read(&answer);
+    finished_ = true;
     return stream_->Finish();
   }
 
@@ -60,6 +61,7 @@ class OpenCall {
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<v1::ExecuteStreamRequest, v1::ExecuteStreamResponse>>
       stream_;
+  bool finished_ = false;
 };
 
 // Sizes as HTTP/2 counts them: name, value and 32 bytes for each field.
@@ -77,6 +79,7 @@ TEST(LimitsTest, MetadataOfACall) {
   const size_t fits = kLimit - MetadataBytes(kGetStatus, 0);
   const auto trailers = [&](size_t padding) {
     RawConnection raw(daemon.tcp());
+    EXPECT_TRUE(raw.AcceptSettings(absl::Seconds(30)));
     raw.Call(1, kGetStatus, padding);
     raw.Message(1, "");
     raw.HalfClose(1);
@@ -122,6 +125,7 @@ TEST(LimitsTest, CallsOfAConnection) {
 
   // Who does not wait loses the connection, and nobody else does.
   RawConnection raw(daemon.tcp());
+  ASSERT_TRUE(raw.AcceptSettings(absl::Seconds(30)));
   for (uint32_t stream = 1; stream <= 7; stream += 2) {
     raw.Call(stream, "/tetrad.v1.Gemm/ExecuteStream");
   }

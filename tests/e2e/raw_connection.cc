@@ -202,6 +202,14 @@ void RawConnection::Handle(uint8_t type, uint8_t flags, uint32_t stream,
     initial_window_ = initial;
   }
   Frame(kSettings, kAck, 0, "");
+  accepted_settings_ = true;
+}
+
+bool RawConnection::AcceptSettings(absl::Duration limit) {
+  const absl::Time until = absl::Now() + limit;
+  while (!accepted_settings_ && absl::Now() < until && Receive(until - absl::Now())) {
+  }
+  return accepted_settings_;
 }
 
 bool RawConnection::WaitForEnd(uint32_t stream, absl::Duration limit) {

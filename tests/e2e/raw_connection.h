@@ -30,6 +30,10 @@ class RawConnection {
   bool open() const { return open_; }
   int fd() const { return socket_.get(); }
 
+  // Waits for the daemon's settings and acknowledges them: gRPC holds a peer only
+  // to those it has acknowledged.
+  bool AcceptSettings(absl::Duration limit);
+
   void Send(const std::string& bytes);
   void Frame(uint8_t type, uint8_t flags, uint32_t stream, const std::string& payload);
   // A call of "/tetrad.v1.Gemm/Execute"; `padding` bytes of metadata besides.
@@ -76,6 +80,7 @@ class RawConnection {
   UniqueFd socket_;
   bool open_ = false;
   bool going_away_ = false;
+  bool accepted_settings_ = false;
   std::string received_;
   int64_t initial_window_ = 65535, connection_window_ = 65535;
   std::map<uint32_t, Stream> streams_;

@@ -165,7 +165,9 @@ TEST_F(StallTest, AnswersThatNobodyTakesEndTheirStream) {
   ASSERT_TRUE(raw.WaitForEnd(1, absl::Seconds(30)));
   EXPECT_THAT(raw.Trailers(1), HasSubstr(kRawDeadlineExceeded));
   EXPECT_EQ(Metric(daemon_, "tetrad_open_streams{kind=\"execute\"}"), 0);
-  // Not because the connection ended: on it, another call is answered.
+  // Not because the connection ended: on it, another call is answered as soon as
+  // there is room for it.
+  raw.Frame(RawConnection::kWindowUpdate, 0, 0, std::string("\0\x10\0\0", 4));
   raw.Call(3, "/tetrad.v1.Status/GetStatus");
   raw.Message(3, "");
   raw.HalfClose(3);
