@@ -19,8 +19,7 @@ namespace {
 constexpr Instant kStalled = -1;
 
 gpr_timespec FromNow(int64_t nanoseconds) {
-  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                      gpr_time_from_nanos(nanoseconds, GPR_TIMESPAN));
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(nanoseconds, GPR_TIMESPAN));
 }
 
 }  // namespace

@@ -102,21 +102,9 @@ class Server::Impl {
             [this](absl::AnyInvocable<void()>&& job) { return readers_.Post(std::move(job)); }},
         readers_("tetrad-read", load_team_.helpers, kReadQueue),
         loads_("tetrad-load", kLoadThreads, kLoadQueue),
-        context_{config,
-                 engine,
-                 metrics_,
-                 gate_,
-                 client_calls_,
-                 streams_,
-                 log,
-                 checkpoint_root_,
-                 call_bytes_,
-                 work_,
-                 replies_,
-                 loads_,
-                 load_team_,
-                 absl::Now(),
-                 Identities(listeners_.grpc)} {}
+        context_{config,   engine, metrics_,         gate_,       client_calls_,
+                 streams_, log,    checkpoint_root_, call_bytes_, work_,
+                 replies_, loads_, load_team_,       absl::Now(), Identities(listeners_.grpc)} {}
 
   absl::Status Start();
   void Shutdown(absl::Duration grace);

@@ -66,7 +66,7 @@ class OpenCall {
 
 // Sizes as HTTP/2 counts them: name, value and 32 bytes for each field.
 size_t MetadataBytes(const std::string& path, size_t padding) {
-  const std::pair<size_t, size_t> fields[] = {{7, 4},  {7, 4},  {5, path.size()}, {10, 9},
+  const std::pair<size_t, size_t> fields[] = {{7, 4},   {7, 4}, {5, path.size()}, {10, 9},
                                               {12, 16}, {2, 8}, {9, padding}};
   size_t bytes = 0;
   for (const auto& [name, value] : fields) bytes += name + value + 32;
@@ -184,9 +184,9 @@ TEST(LimitsTest, BytesInline) {
     grpc::ClientContext context;
     v1::ExecuteResponse response;
     ASSERT_TRUE(stubs.gemm->Execute(&context, request, &response).ok());
-    bytes = static_cast<int64_t>(inline_operands.activations().size() +
-                                 inline_operands.activation_scales().size() +
-                                 response.output().size());
+    bytes = static_cast<int64_t>(
+        inline_operands.activations().size() + inline_operands.activation_scales().size() +
+        response.output().size() + operands.groups().size() * sizeof(float));  // alpha of each
   }
   for (const int64_t limit : {bytes - 1, bytes, bytes + 1}) {
     const Daemon daemon({"--max-inline-bytes", absl::StrCat(limit)});
@@ -195,7 +195,8 @@ TEST(LimitsTest, BytesInline) {
     grpc::ClientContext context;
     v1::ExecuteResponse response;
     const grpc::Status status = stubs.gemm->Execute(&context, request, &response);
-    EXPECT_EQ(status.error_code(), limit < bytes ? kInvalidArgument : kOk) << status.error_message();
+    EXPECT_EQ(status.error_code(), limit < bytes ? kInvalidArgument : kOk)
+        << status.error_message();
     if (limit < bytes) {
       EXPECT_THAT(status.error_message(), HasSubstr(absl::StrCat("max_inline_bytes is ", limit)));
     }
@@ -236,7 +237,8 @@ TEST(LimitsTest, ClientsMayPingEveryFiveSeconds) {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 5000);
-    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 2000);
+    // Above five seconds, in which the library looks at an idle connection once.
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
     arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     return grpc::CreateCustomChannel(daemon.tcp(), grpc::InsecureChannelCredentials(), arguments);

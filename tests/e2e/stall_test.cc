@@ -24,8 +24,9 @@ using ::testing::HasSubstr;
 constexpr auto kDeadlineExceeded = grpc::StatusCode::DEADLINE_EXCEEDED;
 
 // As gRPC writes a status of 4 that is the first of its connection.
-const std::string kRawDeadlineExceeded("grpc-status\x01"
-                                       "4");
+const std::string kRawDeadlineExceeded(
+    "grpc-status\x01"
+    "4");
 
 class StallTest : public ::testing::Test {
  protected:
@@ -69,8 +70,9 @@ TEST_F(StallTest, AnUploadThatSendsNothingMoreIsForgotten) {
   EXPECT_THAT(status.error_message(), HasSubstr("progress_seconds"));
   EXPECT_EQ(Stalled("Weights/Upload"), 1);
   EXPECT_EQ(Metric(daemon_, "tetrad_weights_versions"), 0);
-  EXPECT_EQ(Metric(daemon_, "tetrad_requests_total{method=\"tetrad.v1.Weights/Upload\","
-                            "code=\"DEADLINE_EXCEEDED\"}"),
+  EXPECT_EQ(Metric(daemon_,
+                   "tetrad_requests_total{method=\"tetrad.v1.Weights/Upload\","
+                   "code=\"DEADLINE_EXCEEDED\"}"),
             1);
   ExpectNothingHeld();
   const Operands operands(kShapeT1, {.seed = 1});
