@@ -38,6 +38,7 @@ class StallTest : public ::testing::Test {
   grpc::Status AbandonedUpload(const std::string& name) {
     const Operands operands(kShapeT1, {.seed = 1});
     grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
     v1::UploadResponse response;
     const auto writer = stubs_.weights->Upload(&context, &response);
     EXPECT_TRUE(writer->Write(UploadMessagesOf(operands, name).front()));
@@ -99,6 +100,7 @@ TEST_F(StallTest, AWriteThatSendsNothingMoreIsEnded) {
   grpc::ClientContext allocate_context;
   ASSERT_TRUE(stubs_.memory->Allocate(&allocate_context, allocate, &block).ok());
   grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
   v1::WriteResponse response;
   const auto writer = stubs_.memory->Write(&context, &response);
   v1::WriteRequest message;
