@@ -49,6 +49,7 @@ class AttachCall final : public grpc::ServerWriteReactor<v1::AttachEvent>,
   bool told_draining_ = false;               // guarded by mutex_
   std::optional<absl::Status> lost_lease_;   // guarded by mutex_
   bool cancelled_ = false;                   // guarded by mutex_
+  bool stalled_ = false;                     // guarded by mutex_
   bool writing_ = false;                     // guarded by mutex_
   bool finished_ = false;                    // guarded by mutex_
 };
@@ -100,7 +101,8 @@ void AttachCall::LoseLease(const absl::Status& why) {
 void AttachCall::OnWriteDone(bool ok) {
   std::unique_lock lock(mutex_);
   writing_ = false;
-  cancelled_ |= !ok;
+  stalled_ |= !call_.ClientMoved();
+  cancelled_ |= !ok || stalled_;
   Step(std::move(lock));
 }
 
@@ -125,11 +127,13 @@ void AttachCall::Step(std::unique_lock<std::mutex> lock) {
     call_.AddSent(static_cast<int64_t>(event_.ByteSizeLong()));
     writing_ = true;
     lock.unlock();
+    call_.AwaitClient();
     return StartWrite(&event_);
   }
   if (!cancelled_ && !lost_lease_.has_value() && stage_ != DrainStage::kClosed) return;
   finished_ = true;
-  const absl::Status status = cancelled_ ? CancelledStatus(context_)
+  const absl::Status status = stalled_     ? call_.Stalled()
+                              : cancelled_ ? CancelledStatus(context_)
                               : lost_lease_.has_value()
                                   ? *lost_lease_
                                   : ReasonError(Reason::kDraining, "the daemon is shutting down");
@@ -139,6 +143,7 @@ void AttachCall::Step(std::unique_lock<std::mutex> lock) {
 
 void AttachCall::OnDone() {
   const std::shared_ptr<AttachCall> self = std::move(self_);
+  call_.StopWaiting();
   membership_ = OpenStreams::Membership();
   if (lease_.lease.empty()) return;
   attachments_.Remove(lease_);

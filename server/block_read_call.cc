@@ -102,11 +102,16 @@ void BlockReadCall::Send() {
   });
   if (!status.ok()) return End(status);
   at_ += bytes;
-  call_.AddSent(static_cast<int64_t>(piece_.ByteSizeLong()));
+  const auto sent = static_cast<int64_t>(piece_.ByteSizeLong());
+  call_.AddSent(sent);
+  call_.AwaitClient(sent);
   StartWrite(&piece_);
 }
 
-void BlockReadCall::OnWriteDone(bool ok) { ok ? Next() : End(CancelledStatus(context_)); }
+void BlockReadCall::OnWriteDone(bool ok) {
+  if (!call_.ClientMoved()) return End(call_.Stalled());
+  ok ? Next() : End(CancelledStatus(context_));
+}
 
 }  // namespace
 

@@ -31,6 +31,10 @@ class BlockWriteCall final : public grpc::ServerReadReactor<v1::WriteRequest>,
 
   void Start() {
     self_ = shared_from_this();
+    call_.OnStalled([this] {
+      // Nobody's any more while it is destroyed, which waits for this.
+      if (const auto self = weak_from_this().lock()) EndFromOutside(call_.Stalled());
+    });
     call_.admission().ok() ? Read() : End(call_.admission());
   }
   void EndFromOutside(const absl::Status& why) {
@@ -38,6 +42,7 @@ class BlockWriteCall final : public grpc::ServerReadReactor<v1::WriteRequest>,
   }
   void OnReadDone(bool ok) override;
   void OnDone() override {
+    call_.StopWaiting();
     const std::shared_ptr<BlockWriteCall> self = std::move(self_);
     service_.call_bytes.Give(taken_bytes_);
   }
@@ -76,6 +81,7 @@ class BlockWriteCall final : public grpc::ServerReadReactor<v1::WriteRequest>,
 
 void BlockWriteCall::Read() {
   const auto self = shared_from_this();
+  call_.AwaitClient();
   const std::optional<absl::Status> end = turn_.NextRead([this] { StartRead(&message_); });
   if (end.has_value()) Finished(*end);
 }
@@ -83,6 +89,7 @@ void BlockWriteCall::Read() {
 void BlockWriteCall::OnReadDone(bool ok) {
   const auto self = shared_from_this();
   if (!turn_.Take()) return;
+  (void)call_.ClientMoved();  // too late by a hair: NextRead() will say so
   if (!ok) return StreamEnded();
   const auto bytes = static_cast<int64_t>(message_.ByteSizeLong());
   call_.AddReceived(bytes);

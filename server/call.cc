@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include <grpc/grpc.h>
 #include <grpc/support/time.h>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,17 @@
 #include "server/status.h"
 
 namespace tetrad {
+namespace {
+
+// A client that takes a large message slower than this stands still.
+constexpr int64_t kLeastBytesPerSecond = 1 << 20;
+
+std::string StalledText(const ServiceContext& service) {
+  return absl::StrCat("progress_seconds: the client sent or took nothing for ",
+                      service.config.progress_seconds, " s, the limit");
+}
+
+}  // namespace
 
 Call::Call(const ServiceContext& service, Method method, grpc::CallbackServerContext& context)
     : service_(service),
@@ -23,14 +35,22 @@ Call::Call(const ServiceContext& service, Method method, grpc::CallbackServerCon
       method_(method),
       caller_{service.identities.Of(context), service.request_ids.Choose(context),
               TraceContextOf(context)},
-      began_(std::chrono::steady_clock::now()) {
+      began_(std::chrono::steady_clock::now()),
+      progress_(absl::Seconds(service.config.progress_seconds), [this] {
+        // Behind a full window of HTTP/2 a status of ours would wait like what is
+        // there already; that of the library goes past it.
+        ::grpc_call_cancel_with_status(context_.c_call(), GRPC_STATUS_DEADLINE_EXCEEDED,
+                                       StalledText(service_).c_str(), nullptr);
+      }) {
   service_.metrics.CallBegan(method_);
   absl::StatusOr<CallGate::Pass> pass = service_.gate.Enter();
   admission_ = pass.status();
   if (pass.ok()) pass_ = *std::move(pass);
+  if (admission_.ok()) admission_ = service_.client_calls.Enter(caller_.client, client_pass_);
 }
 
 Call::~Call() {
+  if (!ClientMoved() && code_ == grpc::StatusCode::OK) (void)Stalled();  // over the reply
   const auto elapsed = std::chrono::duration_cast<std::chrono::nanoseconds>(
       std::chrono::steady_clock::now() - began_);
   service_.metrics.CallEnded(method_, code_, elapsed.count(), received_bytes_, sent_bytes_);
@@ -46,6 +66,21 @@ Call::~Call() {
                       {"milliseconds", static_cast<double>(elapsed.count()) / 1e6},
                       {"bytes_in", received_bytes_},
                       {"bytes_out", sent_bytes_}});
+}
+
+void Call::AwaitClient(int64_t bytes) {
+  progress_.Wait(absl::Seconds(1) * (static_cast<double>(bytes) / kLeastBytesPerSecond));
+}
+
+void Call::AwaitReply(int64_t bytes) {
+  AddSent(bytes);
+  if (bytes > kCopyHereBytes) AwaitClient(bytes);
+}
+
+absl::Status Call::Stalled() {
+  code_ = grpc::StatusCode::DEADLINE_EXCEEDED;
+  service_.metrics.StreamStalled(method_);
+  return ReasonError(Reason::kNoProgress, StalledText(service_));
 }
 
 grpc::Status Call::End(const absl::Status& status) {

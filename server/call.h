@@ -7,7 +7,8 @@
 // the call (request_id.h says when the client is told the name), knows its trace
 // (a client that sent one is told what was understood of it), and on
 // destruction counts the call with its code, time and bytes and, at level
-// debug, logs them. Guarded() is the edge at which exceptions of libraries
+// debug, logs them. A call that waits for its client says so, and is ended if
+// the client stands still. Guarded() is the edge at which exceptions of libraries
 // become a status.
 //
 // Not thread-safe; a reactor uses it from one thread at a time.
@@ -16,12 +17,14 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
 
+#include "server/progress_timer.h"
 #include "server/service_context.h"
 #include "server/trace_context.h"
 
@@ -48,13 +51,32 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  // UNAVAILABLE if the daemon takes no calls any more.
+  // UNAVAILABLE if the daemon takes no calls any more, RESOURCE_EXHAUSTED if the
+  // client has too many.
   const absl::Status& admission() const { return admission_; }
   // A drain no longer waits for this call.
   void LeaveGate() { pass_ = CallGate::Pass(); }
   const Caller& caller() const { return caller_; }
   const std::string& client() const { return caller_.client; }
   const std::string& request() const { return caller_.request; }
+
+  // Just before the client is waited for: for its next message, or until it has
+  // taken one of `bytes`. If it stands still the RPC library is told to end the
+  // RPC, and whatever is pending there comes back failed.
+  void AwaitClient(int64_t bytes = 0);
+  // Before a reply that ends the call: its bytes are counted, and it is waited
+  // for if it is large; small ones are not worth an alarm.
+  void AwaitReply(int64_t bytes);
+  // When that came back. False if the client was given up: End(Stalled()).
+  bool ClientMoved() { return progress_.Resume(); }
+  // Counts it. DEADLINE_EXCEEDED.
+  absl::Status Stalled();
+  // Before the first wait: `stalled` ends the call instead, on a thread of the RPC
+  // library.
+  void OnStalled(ProgressTimer::Stalled stalled) { progress_.SetStalled(std::move(stalled)); }
+  // Before the RPC is gone, if this may outlive it.
+  void StopWaiting() { progress_.Stop(); }
+
   void AddReceived(int64_t bytes) { received_bytes_ += bytes; }
   void AddSent(int64_t bytes) { sent_bytes_ += bytes; }
 
@@ -73,10 +95,12 @@ class Call {
   const std::chrono::steady_clock::time_point began_;
   absl::Status admission_;
   CallGate::Pass pass_;
+  ClientCalls::Pass client_pass_;
   grpc::StatusCode code_ = grpc::StatusCode::UNKNOWN;
   bool failed_ = false;  // it, or an answer in it
   int64_t received_bytes_ = 0;
   int64_t sent_bytes_ = 0;
+  ProgressTimer progress_;  // last: its callback uses all above
 };
 
 // Runs `body`; std::bad_alloc becomes RESOURCE_EXHAUSTED, others INTERNAL.

@@ -21,7 +21,7 @@ class ExecuteCall final : public grpc::ServerUnaryReactor {
     task_.Start(request, ToTime(context_.raw_deadline()), response,
                 [this, &response](const absl::Status& status) {
                   if (status.ok()) {
-                    call_.AddSent(static_cast<int64_t>(response.ByteSizeLong()));
+                    call_.AwaitReply(static_cast<int64_t>(response.ByteSizeLong()));
                   }
                   Finish(call_.End(status));
                 });

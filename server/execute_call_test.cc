@@ -18,26 +18,19 @@ struct ClosedService {
       {});
   Metrics metrics;
   CallGate gate;
+  ClientCalls client_calls{1};
   OpenStreams streams;
   Log log{LogFormat::kLogfmt, LogLevel::kError};
   const std::optional<Root> checkpoint_root;
   ByteBudget call_bytes{1};
   WorkerPool work{"work", 1, 1}, replies{"replies", 1, 1}, loads{"loads", 1, 1};
   const LoadTeam load_team;
-  const ServiceContext context{config,
-                               *engine,
-                               metrics,
-                               gate,
-                               streams,
-                               log,
-                               checkpoint_root,
-                               call_bytes,
-                               work,
-                               replies,
-                               loads,
-                               load_team,
-                               absl::Now(),
-                               Identities({{.kind = ListenAddress::Kind::kUnix}})};
+  const ServiceContext context{
+      config,    *engine,         metrics,
+      gate,      client_calls,    streams,
+      log,       checkpoint_root, call_bytes,
+      work,      replies,         loads,
+      load_team, absl::Now(),     Identities({{.kind = ListenAddress::Kind::kUnix}})};
 };
 
 // Without it every call takes a hop to another thread more, which no result shows.

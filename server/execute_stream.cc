@@ -43,7 +43,7 @@ class ExecuteStream final : public Reactor, public std::enable_shared_from_this<
   // These hold mutex_.
   absl::Status Admit(StreamSlot& slot);
   void Enqueue(StreamSlot& slot, const absl::Status& status);
-  std::optional<absl::Status> Ending() const;
+  std::optional<absl::Status> Ending();
 
   void Execute(StreamSlot& slot);
   void Answered(StreamSlot& slot, const absl::Status& status);
@@ -65,6 +65,7 @@ class ExecuteStream final : public Reactor, public std::enable_shared_from_this<
   bool reading_ = false;           // or taking what was read; guarded by mutex_
   bool half_closed_ = false;       // guarded by mutex_
   bool cancelled_ = false;         // guarded by mutex_
+  bool stalled_ = false;           // guarded by mutex_
   bool closed_ = false;            // the gate; guarded by mutex_
   bool finished_ = false;          // guarded by mutex_
 };
@@ -181,7 +182,8 @@ void ExecuteStream::Enqueue(StreamSlot& slot, const absl::Status& status) {
 void ExecuteStream::OnWriteDone(bool ok) {
   std::unique_lock lock(mutex_);
   slots_.Free(*std::exchange(writing_, nullptr));
-  if (!ok) return GiveUp(std::move(lock));
+  stalled_ |= !call_.ClientMoved();
+  if (!ok || stalled_) return GiveUp(std::move(lock));
   // StartWrite() copies the whole answer, which is not for this thread.
   const bool large = !slots_.ready.empty() && slots_.ready.front()->answer.ByteSizeLong() >
                                                   static_cast<size_t>(kCopyHereBytes);
@@ -207,8 +209,9 @@ void ExecuteStream::GiveUp(std::unique_lock<std::mutex> lock) {
 }
 
 // What the stream ends with, if it has come to its end.
-std::optional<absl::Status> ExecuteStream::Ending() const {
+std::optional<absl::Status> ExecuteStream::Ending() {
   if (!slots_.empty() || acting_ > 0) return std::nullopt;
+  if (stalled_) return call_.Stalled();
   if (cancelled_) return CancelledStatus(context_);
   if (half_closed_) return absl::OkStatus();
   if (closed_) return ReasonError(Reason::kDraining, "the daemon is shutting down");
@@ -230,12 +233,14 @@ void ExecuteStream::Step(std::unique_lock<std::mutex> lock) {
       return Finish(call_.End(*end));
     }
     StreamSlot* write = nullptr;
+    int64_t bytes = 0;
     if (writing_ == nullptr && !slots_.ready.empty()) {
       writing_ = write = slots_.ready.front();
       slots_.ready.pop_front();
       // From here on the client may have the answer, and use the id again.
       slots_.Forget(*write);
-      call_.AddSent(static_cast<int64_t>(write->answer.ByteSizeLong()));
+      bytes = static_cast<int64_t>(write->answer.ByteSizeLong());
+      call_.AddSent(bytes);
     }
     const bool read =
         !reading_ && !half_closed_ && !cancelled_ && !slots_.full() && (!closed_ || running_ > 0);
@@ -243,7 +248,10 @@ void ExecuteStream::Step(std::unique_lock<std::mutex> lock) {
     reading_ |= read;
     ++acting_;
     lock.unlock();
-    if (write != nullptr) StartWrite(&write->answer);
+    if (write != nullptr) {
+      call_.AwaitClient(bytes);
+      StartWrite(&write->answer);
+    }
     if (read) StartRead(&incoming_);
     lock.lock();
     --acting_;
@@ -252,6 +260,7 @@ void ExecuteStream::Step(std::unique_lock<std::mutex> lock) {
 
 void ExecuteStream::OnDone() {
   const std::shared_ptr<ExecuteStream> self = std::move(self_);
+  call_.StopWaiting();
   membership_ = OpenStreams::Membership();
 }
 

@@ -58,6 +58,7 @@ class LoadCall final : public grpc::ServerWriteReactor<v1::LoadProgress> {
   std::optional<v1::LoadProgress> waiting_;  // guarded by mutex_
   std::optional<absl::Status> end_;          // guarded by mutex_
   bool writing_ = false;                     // guarded by mutex_
+  bool stalled_ = false;                     // guarded by mutex_
 };
 
 void LoadCall::Run() {
@@ -125,6 +126,7 @@ bool LoadCall::Observe(int64_t bytes_done, int64_t bytes_total) {
 void LoadCall::OnWriteDone(bool) {
   std::unique_lock lock(mutex_);
   writing_ = false;
+  stalled_ |= !call_.ClientMoved();
   Step(std::move(lock));
 }
 
@@ -138,9 +140,11 @@ void LoadCall::Step(std::unique_lock<std::mutex> lock) {
     writing_ = true;
     call_.AddSent(static_cast<int64_t>(writing_message_.ByteSizeLong()));
     lock.unlock();
+    call_.AwaitClient();
     StartWrite(&writing_message_);
   } else if (end_.has_value()) {
-    const absl::Status status = *std::exchange(end_, std::nullopt);
+    const absl::Status status = stalled_ ? call_.Stalled() : *std::move(end_);
+    end_.reset();
     lock.unlock();
     Finish(call_.End(status));
   }

@@ -105,6 +105,10 @@ void Metrics::StreamAnswered(grpc::StatusCode code) {
   stream_answers_[index].fetch_add(1, std::memory_order_relaxed);
 }
 
+void Metrics::StreamStalled(Method method) {
+  methods_[static_cast<size_t>(method)].stalled.fetch_add(1, std::memory_order_relaxed);
+}
+
 void Metrics::WeightsGone(std::string_view name) {
   std::lock_guard lock(mutex_);
   const auto found = executions_.find(name);
@@ -159,6 +163,10 @@ std::vector<MetricFamily> Metrics::Collect(const Levels& levels, const DeviceLim
                        "Time from the arrival of an RPC until its reply was handed to the network.",
                        MetricType::Histogram,
                        {}};
+  MetricFamily stalled{"tetrad_stalled_streams_total",
+                       "RPCs ended because their client stood still for progress_seconds.",
+                       MetricType::Counter,
+                       {}};
   for (size_t m = 0; m < kMethods; ++m) {
     const MethodCounts& counts = methods_[m];
     for (size_t code = 0; code < kCodes; ++code) {
@@ -174,8 +182,9 @@ std::vector<MetricFamily> Metrics::Collect(const Levels& levels, const DeviceLim
         Counter(static_cast<double>(Read(counts.received_bytes)), MethodLabel(m)));
     sent.metric.push_back(Counter(static_cast<double>(Read(counts.sent_bytes)), MethodLabel(m)));
     seconds.metric.push_back(Histogram(counts.seconds, MethodLabel(m)));
+    stalled.metric.push_back(Counter(static_cast<double>(Read(counts.stalled)), MethodLabel(m)));
   }
-  for (MetricFamily* family : {&requests, &in_flight, &received, &sent, &seconds}) {
+  for (MetricFamily* family : {&requests, &in_flight, &received, &sent, &seconds, &stalled}) {
     families.push_back(std::move(*family));
   }
 
@@ -281,6 +290,10 @@ std::vector<MetricFamily> Metrics::Collect(const Levels& levels, const DeviceLim
        MetricType::Gauge, number(levels.call_bytes)},
       {"tetrad_call_limit_bytes", "Host memory that those may take.", MetricType::Gauge,
        number(levels.call_limit_bytes)},
+      {"tetrad_clients", "Clients that have calls under way.", MetricType::Gauge,
+       number(levels.clients)},
+      {"tetrad_client_calls_refused_total", "Calls refused because of client_calls.",
+       MetricType::Counter, number(levels.refused_client_calls)},
       {"tetrad_weights_bytes", "Device memory held by weights.", MetricType::Gauge,
        number(engine.weights_bytes)},
       {"tetrad_weights_versions", "Versions of weights, sealed or not.", MetricType::Gauge,

@@ -70,6 +70,8 @@ class Metrics {
   void Executed(const Timings& timings, double floor_us, std::string_view weights);
   // A request of an ExecuteStream was answered.
   void StreamAnswered(grpc::StatusCode code);
+  // A client let a stream, or a large reply, stand still for too long.
+  void StreamStalled(Method method);
   // No version of `name` is left: what was counted for it goes to "other", and
   // its label is free for another name.
   void WeightsGone(std::string_view name);
@@ -81,6 +83,8 @@ class Metrics {
     int64_t staging_limit_bytes = 0;
     int64_t call_bytes = 0;
     int64_t call_limit_bytes = 0;
+    int64_t clients = 0;
+    int64_t refused_client_calls = 0;
     int64_t attach_streams = 0;
     int64_t execute_streams = 0;
     int64_t health_watches = 0;
@@ -96,6 +100,7 @@ class Metrics {
     std::atomic<int64_t> in_flight{0};
     std::atomic<uint64_t> received_bytes{0};
     std::atomic<uint64_t> sent_bytes{0};
+    std::atomic<uint64_t> stalled{0};
     SecondsHistogram seconds;
   };
 

@@ -102,20 +102,9 @@ class Server::Impl {
             [this](absl::AnyInvocable<void()>&& job) { return readers_.Post(std::move(job)); }},
         readers_("tetrad-read", load_team_.helpers, kReadQueue),
         loads_("tetrad-load", kLoadThreads, kLoadQueue),
-        context_{config,
-                 engine,
-                 metrics_,
-                 gate_,
-                 streams_,
-                 log,
-                 checkpoint_root_,
-                 call_bytes_,
-                 work_,
-                 replies_,
-                 loads_,
-                 load_team_,
-                 absl::Now(),
-                 Identities(listeners_.grpc)} {}
+        context_{config,   engine, metrics_,         gate_,       client_calls_,
+                 streams_, log,    checkpoint_root_, call_bytes_, work_,
+                 replies_, loads_, load_team_,       absl::Now(), Identities(listeners_.grpc)} {}
 
   absl::Status Start();
   void Shutdown(absl::Duration grace);
@@ -138,6 +127,7 @@ class Server::Impl {
   std::optional<Root> checkpoint_root_;
   Metrics metrics_;
   CallGate gate_;
+  ClientCalls client_calls_{config_.client_calls};
   OpenStreams streams_;
   ByteBudget call_bytes_{config_.call_bytes};
   WorkerPool work_;
@@ -188,6 +178,10 @@ void Server::Impl::SetArguments(grpc::ServerBuilder& builder) const {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kMinPingIntervalMs);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE,
+                             static_cast<int>(config_.max_metadata_bytes));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                             static_cast<int>(config_.connection_calls));
   // Bounds what arrives and is not yet a request: beyond it the library ends the
   // largest streams with RESOURCE_EXHAUSTED.
   builder.SetResourceQuota(
@@ -247,6 +241,8 @@ std::string Server::Impl::MetricsPage() const {
                                .staging_limit_bytes = config_.staging_bytes,
                                .call_bytes = call_bytes_.used_bytes(),
                                .call_limit_bytes = config_.call_bytes,
+                               .clients = client_calls_.clients(),
+                               .refused_client_calls = client_calls_.refused(),
                                .attach_streams = streams_.open(StreamKind::kAttach),
                                .execute_streams = streams_.open(StreamKind::kExecute),
                                .health_watches = health_.open_watches(),

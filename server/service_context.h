@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "engine/support/byte_budget.h"
 #include "server/call_gate.h"
+#include "server/client_calls.h"
 #include "server/config.h"
 #include "server/identity.h"
 #include "server/log.h"
@@ -28,6 +29,7 @@ struct ServiceContext {
   Engine& engine;
   Metrics& metrics;
   CallGate& gate;
+  ClientCalls& client_calls;
   OpenStreams& streams;
   Log& log;
   const std::optional<Root>& checkpoint_root;

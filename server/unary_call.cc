@@ -19,7 +19,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
 
   void Run() {
     const absl::Status status = Guarded([this] { return body_(call_.caller()); });
-    if (status.ok()) call_.AddSent(static_cast<int64_t>(messages_.response->ByteSizeLong()));
+    if (status.ok()) call_.AwaitReply(static_cast<int64_t>(messages_.response->ByteSizeLong()));
     End(status);
   }
   void End(const absl::Status& status) { Finish(call_.End(status)); }

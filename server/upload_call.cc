@@ -39,6 +39,10 @@ class UploadCall final : public grpc::ServerReadReactor<v1::UploadRequest>,
 
   void Start() {
     self_ = shared_from_this();
+    call_.OnStalled([this] {
+      // Nobody's any more while it is destroyed, which waits for this.
+      if (const auto self = weak_from_this().lock()) EndFromOutside(call_.Stalled());
+    });
     call_.admission().ok() ? Read() : End(call_.admission());
   }
   void EndFromOutside(const absl::Status& why) {
@@ -83,6 +87,7 @@ class UploadCall final : public grpc::ServerReadReactor<v1::UploadRequest>,
 void UploadCall::OnReadDone(bool ok) {
   const auto self = shared_from_this();
   if (!turn_.Take()) return;
+  (void)call_.ClientMoved();  // too late by a hair: NextRead() will say so
   if (!ok) return StreamEnded();
   call_.AddReceived(static_cast<int64_t>(message_.ByteSizeLong()));
   // What the stream before this one is copying or sealing is waited for.
@@ -102,6 +107,7 @@ void UploadCall::Took(const absl::Status& status) {
 
 void UploadCall::Read() {
   const auto self = shared_from_this();
+  call_.AwaitClient();
   const std::optional<absl::Status> end = turn_.NextRead([this] { StartRead(&message_); });
   if (end.has_value()) Finished(*end);
 }
@@ -231,6 +237,7 @@ void UploadCall::OnDone() {
   if (version_.has_value() && !sealed_ && context_.IsCancelled()) {
     registry().Abandon(name_, *version_);
   }
+  call_.StopWaiting();
   const std::shared_ptr<UploadCall> self = std::move(self_);
 }
 

@@ -3,12 +3,7 @@
 //
 // Clients that make the daemon hold memory without ever finishing a request:
 // what it holds is bounded, and others are served.
-#include <cstring>
-
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <poll.h>
-#include <sys/socket.h>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -16,135 +11,32 @@
 #include "absl/time/clock.h"
 #include "grpcpp/client_context.h"
 
-#include "engine/support/unique_fd.h"
 #include "tests/e2e/gemm_client.h"
+#include "tests/e2e/raw_connection.h"
 
 namespace tetrad::e2e {
 namespace {
 
 constexpr size_t kMiB = 1 << 20;
 
-// A gRPC call whose one message never ends. The RPC library cannot do that, so
-// this speaks just enough HTTP/2 (RFC 9113) itself.
+// A call of Execute that never comes to its end.
 class StalledCall {
  public:
-  explicit StalledCall(const std::string& address)
-      : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    to.sin_port = htons(static_cast<uint16_t>(std::atoi(address.c_str() + address.rfind(':') + 1)));
-    open_ = ::connect(socket_.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0;
-    Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-    Frame(kSettings, 0, 0, "");
-    const std::string path = "/tetrad.v1.Gemm/Execute";
-    Frame(kHeaders, kEndHeaders, 1,
-          absl::StrCat("\x83\x86\x04", Text(path), "\x01", Text("localhost"),
-                       absl::string_view("\0", 1), Text("content-type"), Text("application/grpc"),
-                       absl::string_view("\0", 1), Text("te"), Text("trailers")));
+  explicit StalledCall(const std::string& address) : connection_(address) {
+    connection_.Call(1, "/tetrad.v1.Gemm/Execute");
   }
-
-  // A whole message, whose reply is then never read: this side grants the
-  // daemon the 64 KiB that HTTP/2 starts with.
+  // A whole message, whose reply is then never read.
   void Ask(const v1::ExecuteRequest& request) {
-    const std::string message = request.SerializeAsString();
-    std::string prefix(5, '\0');
-    const uint32_t size = htonl(static_cast<uint32_t>(message.size()));
-    std::memcpy(prefix.data() + 1, &size, sizeof(size));
-    Data(prefix);
-    for (size_t at = 0; at < message.size(); at += kFrameBytes) {
-      Data(message.substr(at, kFrameBytes));
-    }
-    Frame(kDataType, kEndStream, 1, "");
+    connection_.Message(1, request.SerializeAsString());
+    connection_.HalfClose(1);
   }
-
-  // The first `bytes` of a message of `message_bytes`, as far as the daemon
-  // lets them in.
+  // The first `bytes` of a message of `message_bytes`.
   void Send(size_t bytes, uint32_t message_bytes) {
-    std::string prefix(5, '\0');
-    const uint32_t size = htonl(message_bytes);
-    std::memcpy(prefix.data() + 1, &size, sizeof(size));
-    Data(prefix);
-    const std::string block(kFrameBytes, '\0');
-    for (size_t sent = 0; open_ && sent < bytes; sent += block.size()) Data(block);
+    connection_.PartOfMessage(1, bytes, message_bytes);
   }
 
  private:
-  static constexpr uint8_t kDataType = 0, kHeaders = 1, kReset = 3, kSettings = 4, kGoAway = 7,
-                           kWindowUpdate = 8, kEndHeaders = 4, kEndStream = 1, kAck = 1;
-  static constexpr size_t kFrameBytes = 16 << 10;
-
-  static std::string Text(const std::string& text) { return static_cast<char>(text.size()) + text; }
-  static uint32_t Number(const char* bytes) {
-    uint32_t number;
-    std::memcpy(&number, bytes, sizeof(number));
-    return ntohl(number);
-  }
-
-  void Send(const std::string& bytes) {
-    for (size_t sent = 0; open_ && sent < bytes.size();) {
-      const ssize_t size =
-          ::send(socket_.get(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
-      open_ = size > 0;
-      sent += open_ ? static_cast<size_t>(size) : 0;
-    }
-  }
-  void Frame(uint8_t type, uint8_t flags, uint32_t stream, const std::string& payload) {
-    std::string frame(9, '\0');
-    const uint32_t head[] = {htonl(static_cast<uint32_t>(payload.size() << 8 | type)),
-                             htonl(stream)};
-    std::memcpy(frame.data(), &head[0], 4);
-    frame[4] = static_cast<char>(flags);
-    std::memcpy(frame.data() + 5, &head[1], 4);
-    Send(frame + payload);
-  }
-  void Data(const std::string& payload) {
-    const auto bytes = static_cast<int64_t>(payload.size());
-    while (open_ && (stream_window_ < bytes || connection_window_ < bytes)) open_ = Receive();
-    Frame(kDataType, 0, 1, payload);
-    stream_window_ -= bytes;
-    connection_window_ -= bytes;
-  }
-  // False if nothing came for a while or the call was ended.
-  bool Receive() {
-    pollfd ready{socket_.get(), POLLIN, 0};
-    char buffer[4096];
-    if (::poll(&ready, 1, 1000) != 1) return false;
-    const ssize_t size = ::recv(socket_.get(), buffer, sizeof(buffer), 0);
-    if (size <= 0) return false;
-    received_.append(buffer, static_cast<size_t>(size));
-    while (received_.size() >= 9) {
-      const size_t length = Number(received_.data()) >> 8;
-      if (received_.size() < 9 + length) break;
-      if (!Handle(static_cast<uint8_t>(received_[3]), static_cast<uint8_t>(received_[4]),
-                  Number(received_.data() + 5), received_.substr(9, length))) {
-        return false;
-      }
-      received_.erase(0, 9 + length);
-    }
-    return true;
-  }
-  bool Handle(uint8_t type, uint8_t flags, uint32_t stream, const std::string& payload) {
-    if (type == kReset || type == kGoAway) return false;
-    if (type == kWindowUpdate) {
-      (stream == 0 ? connection_window_ : stream_window_) += Number(payload.data());
-    }
-    if (type == kSettings && (flags & kAck) == 0) {
-      for (size_t at = 0; at + 6 <= payload.size(); at += 6) {
-        if (payload[at] != 0 || payload[at + 1] != 4) continue;  // SETTINGS_INITIAL_WINDOW_SIZE
-        const int64_t initial = Number(payload.data() + at + 2);
-        stream_window_ += initial - initial_window_;
-        initial_window_ = initial;
-      }
-      Frame(kSettings, kAck, 0, "");
-    }
-    return true;
-  }
-
-  const UniqueFd socket_;
-  bool open_ = false;
-  std::string received_;
-  int64_t initial_window_ = 65535, stream_window_ = 65535, connection_window_ = 65535;
+  RawConnection connection_;
 };
 
 size_t ResidentBytes(const Daemon& daemon) {
