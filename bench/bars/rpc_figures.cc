@@ -43,7 +43,7 @@ double MicrosecondsSince(Instant begin) { return 1e-3 * static_cast<double>(Stea
 // and a channel made the same way.
 class Echo {
  public:
-  explicit Echo(const Endpoint& endpoint) : stub_(MakeChannel(endpoint, ClientOptions{})) {}
+  explicit Echo(const Endpoint& endpoint) : stub_(*MakeChannel(endpoint, ClientOptions{})) {}
 
   absl::StatusOr<double> Call() {
     const Instant begin = SteadyNow();

@@ -10,12 +10,17 @@
 
 #include <grpcpp/channel.h>
 
+#include "absl/status/statusor.h"
+
 #include "clients/cpp/client.h"
 #include "clients/cpp/endpoint.h"
 
 namespace tetrad {
 
 // Not yet connected; shares its connection with no other channel.
-std::shared_ptr<grpc::Channel> MakeChannel(const Endpoint& endpoint, const ClientOptions& options);
+// INVALID_ARGUMENT: files of TLS or a token that cannot be used, or a token that
+// would cross a network in plain text.
+absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const Endpoint& endpoint,
+                                                           const ClientOptions& options);
 
 }  // namespace tetrad

@@ -21,13 +21,15 @@ constexpr size_t kUploadChunkBytes = 1 << 20;
 
 // Fails as soon as the first attempt does, instead of retrying until the
 // timeout: the common cause is a daemon that is not there.
-absl::Status WaitUntilReady(grpc::Channel& channel, absl::Duration timeout) {
+absl::Status WaitUntilReady(grpc::Channel& channel, absl::Duration timeout, bool tls) {
   const auto deadline = std::chrono::system_clock::now() + absl::ToChronoMicroseconds(timeout);
   for (;;) {
     const grpc_connectivity_state state = channel.GetState(/*try_to_connect=*/true);
     if (state == GRPC_CHANNEL_READY) return absl::OkStatus();
     if (state == GRPC_CHANNEL_TRANSIENT_FAILURE || state == GRPC_CHANNEL_SHUTDOWN) {
-      return absl::UnavailableError("nobody accepts connections there");
+      return absl::UnavailableError(
+          tls ? "nobody accepts TLS connections there, or one side refused the other's certificate"
+              : "nobody accepts connections there");
     }
     if (!channel.WaitForStateChange(state, deadline)) {
       return absl::UnavailableError(
@@ -48,9 +50,11 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(std::string_view endpoin
   const absl::StatusOr<Endpoint> parsed = ParseEndpoint(endpoint);
   if (!parsed.ok()) return parsed.status();
   if (absl::Status status = CheckReachable(*parsed); !status.ok()) return status;
-  const std::shared_ptr<grpc::Channel> channel = MakeChannel(*parsed, options);
-  auto connection = std::make_shared<Connection>(parsed->ToString(), options, channel);
-  if (absl::Status status = WaitUntilReady(*channel, options.connect_timeout); !status.ok()) {
+  const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = MakeChannel(*parsed, options);
+  if (!channel.ok()) return channel.status();
+  auto connection = std::make_shared<Connection>(parsed->ToString(), options, *channel);
+  const bool tls = options.tls.has_value() && parsed->kind == Endpoint::Kind::kTcp;
+  if (absl::Status status = WaitUntilReady(**channel, options.connect_timeout, tls); !status.ok()) {
     return connection->Named(status);
   }
   return std::unique_ptr<Client>(new Client(std::move(connection)));

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -32,11 +33,26 @@ namespace tetrad {
 class Attachment;
 class ExecuteStream;
 
+// TLS to a TCP endpoint. Files are PEM and read by Connect(). Unix sockets are
+// never encrypted.
+struct TlsOptions {
+  std::string root_certificates_file;  // empty: those of the system
+  std::string certificate_file;        // this client's chain; empty: it shows none
+  std::string key_file;                // of certificate_file
+  std::string server_name;  // the daemon's certificate must have; empty: the endpoint's host
+};
+
 struct ClientOptions {
   absl::Duration connect_timeout = absl::Seconds(5);
   absl::Duration deadline = absl::Seconds(60);           // of calls without bulk transfer
   absl::Duration transfer_deadline = absl::Minutes(30);  // of Upload, Load, Write and Read
   int64_t max_message_bytes = int64_t{1} << 30;          // sent or received; at most 2^31 - 1
+  std::optional<TlsOptions> tls = {};                    // none: plain text
+  // A bearer token for every call. Refused for plain text beyond this machine.
+  std::string token = {};
+  // A file that holds it instead; looked at before each call, so that it may be
+  // replaced. While it cannot be read the last token stays.
+  std::string token_file = {};
 };
 
 struct CallOptions {
@@ -50,8 +66,8 @@ class Client {
   using Progress = std::function<void(int64_t bytes_done, int64_t bytes_total)>;
 
   // Connects to `unix:PATH` or `HOST:PORT` and waits until the daemon answers.
-  // INVALID_ARGUMENT: malformed endpoint. NOT_FOUND, FAILED_PRECONDITION,
-  // PERMISSION_DENIED: nothing, no socket, or not our socket at a Unix path.
+  // INVALID_ARGUMENT: malformed endpoint, unusable TLS files or token. NOT_FOUND,
+  // FAILED_PRECONDITION, PERMISSION_DENIED: nothing, no socket, or not our socket at a Unix path.
   // UNAVAILABLE: nobody answers.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(std::string_view endpoint,
                                                          const ClientOptions& options = {});
