@@ -3,10 +3,10 @@
 //
 // Call: one RPC from its arrival until its reply was handed to the network.
 //
-// Every service handler owns one: it passes the gate, knows the client, names
-// the call (request_id.h says when the client is told the name), and on
-// destruction counts the call with its code, time and bytes and, at level
-// debug, logs them. Guarded() is the edge at which exceptions of libraries
+// Every service handler owns one: it knows the client and checks what it may do
+// (access.h), passes the gate, names the call (request_id.h says when the client
+// is told the name), and on destruction counts the call with its code, time and
+// bytes and, at level debug, logs them. Guarded() is the edge at which exceptions of libraries
 // become a status.
 //
 // Not thread-safe; a reactor uses it from one thread at a time.
@@ -14,6 +14,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/functional/function_ref.h"
@@ -21,6 +22,7 @@
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
 
+#include "engine/support/error_detail.h"
 #include "server/service_context.h"
 
 namespace tetrad {
@@ -44,6 +46,7 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
+  // UNAUTHENTICATED, PERMISSION_DENIED: this client may not call this method.
   // UNAVAILABLE if the daemon takes no calls any more.
   const absl::Status& admission() const { return admission_; }
   // A drain no longer waits for this call.
@@ -58,16 +61,19 @@ class Call {
   // because it may add to the trailing metadata.
   grpc::Status End(const absl::Status& status);
   // Notes a failure, of the call or of one answer in it; logs those that are ours
-  // to look into.
-  void Report(const grpc::Status& status);
+  // to look into, and refusals, for which `detail` has the reason.
+  void Report(const grpc::Status& status, const std::optional<ErrorDetail>& detail = std::nullopt);
 
  private:
+  std::string Admit();  // sets admission_; the client's name
+
   const ServiceContext& service_;
   grpc::CallbackServerContext& context_;
   const Method method_;
+  absl::Status admission_;
+  Access::Membership lasting_;
   const Caller caller_;
   const std::chrono::steady_clock::time_point began_;
-  absl::Status admission_;
   CallGate::Pass pass_;
   grpc::StatusCode code_ = grpc::StatusCode::UNKNOWN;
   bool failed_ = false;  // it, or an answer in it
