@@ -61,9 +61,10 @@ void Access::Reload(Log& log) {
       absl::StatusOr<AccessTable> read = AccessTable::Parse(*file_.content(), file_.path());
       status = read.status();
       if (read.ok()) {
-        log.Info("access file read", {{"tokens", static_cast<int64_t>(read->tokens())},
-                                      {"subjects", static_cast<int64_t>(read->subjects())}});
-        table_.store(std::make_shared<const AccessTable>(*std::move(read)));
+        const auto taken = std::make_shared<const AccessTable>(*std::move(read));
+        table_.store(taken);
+        log.Info("access file read", {{"tokens", static_cast<int64_t>(taken->tokens())},
+                                      {"subjects", static_cast<int64_t>(taken->subjects())}});
       }
     }
     if (!status.ok()) {

@@ -170,6 +170,7 @@ class Server::Impl {
   StatusService status_{context_};
   AdminService admin_;
   std::unique_ptr<HealthServer> probes_;
+  std::vector<std::shared_ptr<grpc::ServerCredentials>> credentials_;  // of grpc_
   std::unique_ptr<grpc::Server> grpc_;
   std::unique_ptr<HttpServer> http_;
 };
@@ -251,10 +252,9 @@ absl::Status Server::Impl::StartGrpc() {
   std::vector<int> ports(addresses.size(), 0);
   for (size_t i = 0; i < addresses.size(); ++i) {
     const bool tls = tls_ != nullptr && addresses[i].kind == ListenAddress::Kind::kTcp;
-    builder.AddListeningPort(
-        addresses[i].ToString(),
-        tls ? TlsCredentials(*tls_, config_.tls_require_client) : grpc::InsecureServerCredentials(),
-        &ports[i]);
+    credentials_.push_back(tls ? TlsCredentials(*tls_, config_.tls_require_client)
+                               : grpc::InsecureServerCredentials());
+    builder.AddListeningPort(addresses[i].ToString(), credentials_.back(), &ports[i]);
   }
   builder.RegisterService(&health_);
   builder.RegisterService(&gemm_);

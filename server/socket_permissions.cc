@@ -45,8 +45,8 @@ absl::StatusOr<SocketPermissions> SocketPermissions::Of(const Config& config) {
   permissions.mode = static_cast<mode_t>(mode);
   if (config.socket_group.empty()) return permissions;
   permissions.group_name = ErrorText(config.socket_group, 100);
-  group entry{};
-  group* found = nullptr;
+  struct group entry {};
+  struct group* found = nullptr;
   std::vector<char> buffer(64 << 10);
   ::getgrnam_r(config.socket_group.c_str(), &entry, buffer.data(), buffer.size(), &found);
   if (found == nullptr) {

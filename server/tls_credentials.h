@@ -6,8 +6,8 @@
 // are open stay.
 //
 // Built on the library's fetcher of certificates, which asks before each
-// handshake and keeps what it had if it cannot use the answer. `files` must
-// outlive the server. Thread-safe.
+// handshake and keeps what it had if it cannot use the answer. Both `files` and
+// the credentials must outlive the server, which does not keep them. Thread-safe.
 #pragma once
 
 #include <memory>

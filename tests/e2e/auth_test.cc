@@ -350,7 +350,7 @@ TEST_F(AuthTest, MetricsPageNeedsItsGroupAndProbesNothing) {
 }
 
 TEST_F(AuthTest, ClientsOfTokensDoNotSeeEachOthersLeasesButAnAdminEndsThem) {
-  const Daemon daemon({"--access", File("access", Tokens() + kAnonymous)});
+  const Daemon daemon({"--access", File("access", kAnonymous + Tokens())});
   ClientOptions options;
   options.token_file = File("token", "client-token\n");
   auto client = Client::Connect(daemon.socket(), options);

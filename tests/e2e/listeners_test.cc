@@ -61,7 +61,7 @@ TEST(ListenersTest, ProbesAreAnsweredWithoutCredentialsAndNothingElseIs) {
   Daemon daemon({"--health", "127.0.0.1:0", "--access", file("access", ""), "--tls-certificate",
                  file("cert", own.certificate), "--tls-key", file("key", own.key),
                  "--tls-client-ca", file("ca", authority.certificate()), "--tls-require-client",
-                 "--lame-duck-seconds", "2"});
+                 "--lame-duck-seconds", "10"});
   EXPECT_EQ(Health(daemon.health()), HealthCheckResponse::SERVING);
   for (const char* method : {"tetrad.v1.Gemm/Execute", "tetrad.v1.Status/GetStatus",
                              "tetrad.v1.Admin/Drain", "tetrad.v1.Weights/Upload", kReflection}) {
