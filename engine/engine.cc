@@ -497,6 +497,14 @@ absl::Status Engine::EndLease(std::string_view client, std::string_view lease) {
   });
 }
 
+absl::StatusOr<std::string> Engine::EndLease(std::string_view lease) {
+  return CatchNoMemory([&]() -> absl::StatusOr<std::string> {
+    TETRAD_ASSIGN_OR_RETURN(Leases::Ended ended, impl_->leases_.End(lease));
+    impl_->EndLease(ended.number);
+    return std::move(ended.client);
+  });
+}
+
 absl::Status Engine::CheckLease(std::string_view client, std::string_view lease) const {
   return CatchNoMemory([&] { return impl_->leases_.Find(client, lease).status(); });
 }

@@ -162,6 +162,8 @@ class Engine {
   absl::StatusOr<LeaseInfo> Attach(std::string_view client, std::string_view resume);
   void Detach(const LeaseInfo& attachment);
   absl::Status EndLease(std::string_view client, std::string_view lease);
+  // For an operator: anybody's. Whose it was.
+  absl::StatusOr<std::string> EndLease(std::string_view lease);
   // Whether it is there, and the client's.
   absl::Status CheckLease(std::string_view client, std::string_view lease) const;
 

@@ -27,11 +27,16 @@ absl::StatusOr<std::string> Leases::Open(std::string_view client) {
   return name;
 }
 
-absl::StatusOr<Leases::Map::const_iterator> Leases::FindLocked(std::string_view client,
-                                                               std::string_view lease) const {
+absl::StatusOr<Leases::Map::const_iterator> Leases::FindLocked(std::string_view lease) const {
   TETRAD_ASSIGN_OR_RETURN(const HandleNames::Parts parts, names_.Parse(lease));
   const auto at = leases_.find(parts.number);
   if (at == leases_.end() || at->second.secret != parts.secret) return names_.Stale();
+  return at;
+}
+
+absl::StatusOr<Leases::Map::const_iterator> Leases::FindLocked(std::string_view client,
+                                                               std::string_view lease) const {
+  TETRAD_ASSIGN_OR_RETURN(const Map::const_iterator at, FindLocked(lease));
   if (at->second.client != client) return names_.NotYours();
   return at;
 }
@@ -69,6 +74,14 @@ absl::StatusOr<LeaseNumber> Leases::End(std::string_view client, std::string_vie
   const LeaseNumber number{at->first};
   Erase(at);
   return number;
+}
+
+absl::StatusOr<Leases::Ended> Leases::End(std::string_view lease) {
+  std::lock_guard lock(mutex_);
+  TETRAD_ASSIGN_OR_RETURN(const Map::const_iterator at, FindLocked(lease));
+  Ended ended{LeaseNumber{at->first}, at->second.client};
+  Erase(at);
+  return ended;
 }
 
 absl::StatusOr<LeaseNumber> Leases::Find(std::string_view client, std::string_view lease) const {

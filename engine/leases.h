@@ -58,6 +58,12 @@ class Leases {
   void Detach(std::string_view lease, uint64_t attachment, Instant now);
   // Ends it now, attached or not; its number, for the caller to free what it held.
   absl::StatusOr<LeaseNumber> End(std::string_view client, std::string_view lease);
+  // Whoever holds it.
+  struct Ended {
+    LeaseNumber number{};
+    std::string client;
+  };
+  absl::StatusOr<Ended> End(std::string_view lease);
 
   absl::StatusOr<LeaseNumber> Find(std::string_view client, std::string_view lease) const;
   // Asked after something was registered under the number: if it has ended
@@ -83,6 +89,7 @@ class Leases {
     Instant expiry = kNever;   // kNever: attached
   };
   using Map = std::unordered_map<uint64_t, Lease>;
+  absl::StatusOr<Map::const_iterator> FindLocked(std::string_view lease) const;
   absl::StatusOr<Map::const_iterator> FindLocked(std::string_view client,
                                                  std::string_view lease) const;
   void Erase(Map::const_iterator at);

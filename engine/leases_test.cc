@@ -68,6 +68,19 @@ TEST_F(LeasesTest, TheNewestAttachmentCounts) {
   EXPECT_TRUE(leases_.Find("c", lease).ok());
 }
 
+TEST_F(LeasesTest, AnOperatorEndsAnybodysAndHearsWhoseItWas) {
+  const std::string lease = *leases_.Open("c");
+  const LeaseNumber number = *leases_.Find("c", lease);
+  leases_.Detach(lease, 1, 10);
+  const auto ended = leases_.End(lease);
+  ASSERT_TRUE(ended.ok()) << ended.status();
+  EXPECT_EQ(ended->number, number);
+  EXPECT_EQ(ended->client, "c");
+  EXPECT_TRUE(absl::IsAborted(leases_.End(lease).status()));
+  EXPECT_EQ(Step(1'000'000), kNever);
+  EXPECT_THAT(ended_, IsEmpty());
+}
+
 TEST_F(LeasesTest, EndsAtOnceAndMakesRoom) {
   std::vector<std::string> held;
   for (int i = 0; i < 3; ++i) held.push_back(*leases_.Open("c"));

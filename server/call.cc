@@ -33,8 +33,7 @@ Call::Call(const ServiceContext& service, Method method, grpc::CallbackServerCon
     : service_(service),
       context_(context),
       method_(method),
-      caller_{service.identities.Of(context), service.request_ids.Choose(context),
-              TraceContextOf(context)},
+      caller_{Admit(), service.request_ids.Choose(context), TraceContextOf(context)},
       began_(std::chrono::steady_clock::now()),
       progress_(absl::Seconds(service.config.progress_seconds), [this] {
         // Behind a full window of HTTP/2 a status of ours would wait like what is
@@ -43,10 +42,18 @@ Call::Call(const ServiceContext& service, Method method, grpc::CallbackServerCon
                                        StalledText(service_).c_str(), nullptr);
       }) {
   service_.metrics.CallBegan(method_);
+  if (!admission_.ok()) return;
   absl::StatusOr<CallGate::Pass> pass = service_.gate.Enter();
   admission_ = pass.status();
   if (pass.ok()) pass_ = *std::move(pass);
   if (admission_.ok()) admission_ = service_.client_calls.Enter(caller_.client, client_pass_);
+}
+
+std::string Call::Admit() {
+  AccessTable::Verdict verdict =
+      service_.access.Check(service_.identities, method_, context_, lasting_);
+  admission_ = std::move(verdict.status);
+  return std::move(verdict.client);
 }
 
 Call::~Call() {
@@ -84,9 +91,11 @@ absl::Status Call::Stalled() {
 }
 
 grpc::Status Call::End(const absl::Status& status) {
-  grpc::Status ended = ToGrpc(status);
+  const absl::Status withdrawn = lasting_.ended();
+  const absl::Status& why = withdrawn.ok() ? status : withdrawn;
+  grpc::Status ended = ToGrpc(why);
   code_ = ended.error_code();
-  Report(ended);
+  Report(ended, DetailOf(why));
   if (failed_ || RequestIds::Offered(context_)) {
     context_.AddTrailingMetadata(kRequestIdKey, caller_.request);
   }
@@ -96,9 +105,16 @@ grpc::Status Call::End(const absl::Status& status) {
   return ended;
 }
 
-void Call::Report(const grpc::Status& status) {
+void Call::Report(const grpc::Status& status, const std::optional<ErrorDetail>& detail) {
   failed_ |= !status.ok();
   const grpc::StatusCode code = status.error_code();
+  if (code == grpc::StatusCode::PERMISSION_DENIED || code == grpc::StatusCode::UNAUTHENTICATED) {
+    service_.refusals.Note({.client = caller_.client,
+                            .method = MethodName(method_),
+                            .peer = context_.peer(),
+                            .request = caller_.request,
+                            .reason = detail.has_value() ? detail->reason : Reason::kNotYours});
+  }
   if (code != grpc::StatusCode::INTERNAL && code != grpc::StatusCode::DATA_LOSS) return;
   service_.log.Error("call failed", {{"method", MethodName(method_)},
                                      {"client", caller_.client},

@@ -3,8 +3,9 @@
 //
 // Call: one RPC from its arrival until its reply was handed to the network.
 //
-// Every service handler owns one: it passes the gate, knows the client, names
-// the call (request_id.h says when the client is told the name), knows its trace
+// Every service handler owns one: it knows the client and checks what it may do
+// (access.h), passes the gate, names the call (request_id.h says when the client
+// is told the name), knows its trace
 // (a client that sent one is told what was understood of it), and on
 // destruction counts the call with its code, time and bytes and, at level
 // debug, logs them. A call that waits for its client says so, and is ended if
@@ -16,6 +17,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -24,6 +26,7 @@
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
 
+#include "engine/support/error_detail.h"
 #include "server/progress_timer.h"
 #include "server/service_context.h"
 #include "server/trace_context.h"
@@ -51,6 +54,7 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
+  // UNAUTHENTICATED, PERMISSION_DENIED: this client may not call this method.
   // UNAVAILABLE if the daemon takes no calls any more, RESOURCE_EXHAUSTED if the
   // client has too many.
   const absl::Status& admission() const { return admission_; }
@@ -84,16 +88,19 @@ class Call {
   // because it may add to the trailing metadata.
   grpc::Status End(const absl::Status& status);
   // Notes a failure, of the call or of one answer in it; logs those that are ours
-  // to look into.
-  void Report(const grpc::Status& status);
+  // to look into, and refusals, for which `detail` has the reason.
+  void Report(const grpc::Status& status, const std::optional<ErrorDetail>& detail = std::nullopt);
 
  private:
+  std::string Admit();  // sets admission_; the client's name
+
   const ServiceContext& service_;
   grpc::CallbackServerContext& context_;
   const Method method_;
+  absl::Status admission_;
+  Access::Membership lasting_;
   const Caller caller_;
   const std::chrono::steady_clock::time_point began_;
-  absl::Status admission_;
   CallGate::Pass pass_;
   ClientCalls::Pass client_pass_;
   grpc::StatusCode code_ = grpc::StatusCode::UNKNOWN;

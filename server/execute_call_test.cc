@@ -25,12 +25,12 @@ struct ClosedService {
   ByteBudget call_bytes{1};
   WorkerPool work{"work", 1, 1}, replies{"replies", 1, 1}, loads{"loads", 1, 1};
   const LoadTeam load_team;
+  Access access{""};
+  Refusals refusals{log, metrics};
   const ServiceContext context{
-      config,    *engine,         metrics,
-      gate,      client_calls,    streams,
-      log,       checkpoint_root, call_bytes,
-      work,      replies,         loads,
-      load_team, absl::Now(),     Identities({{.kind = ListenAddress::Kind::kUnix}})};
+      config,       *engine, metrics, gate,     client_calls,    streams,    log,
+      access,       refusals, checkpoint_root, call_bytes, work, replies, loads,
+      load_team,    absl::Now(), Identities({{.kind = ListenAddress::Kind::kUnix}})};
 };
 
 // Without it every call takes a hop to another thread more, which no result shows.

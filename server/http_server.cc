@@ -23,10 +23,11 @@ namespace {
 constexpr const char* kThreads = "32";
 constexpr const char* kTimeoutMs = "2000";
 
-struct Answer {
+struct Page {
   const char* status = "200 OK";
   const char* type = "text/plain; charset=utf-8";
   std::string body;
+  const char* header = "";
 };
 
 }  // namespace
@@ -48,22 +49,41 @@ class HttpServer::Handler {
     const mg_request_info& request = *mg_get_request_info(connection);
     const std::string_view method = request.request_method == nullptr ? "" : request.request_method;
     const bool with_body = method != "HEAD";
-    const Answer answer = with_body && method != "GET"
-                              ? Answer{.status = "405 Method Not Allowed\r\nAllow: GET, HEAD",
-                                       .body = "only GET and HEAD are answered\n"}
-                              : Find(request.local_uri);
-    std::string text =
-        absl::StrCat("HTTP/1.1 ", answer.status, "\r\nContent-Type: ", answer.type,
-                     "\r\nContent-Length: ", answer.body.size(), "\r\nConnection: close\r\n\r\n");
+    const Page answer = with_body && method != "GET"
+                            ? Page{.status = "405 Method Not Allowed",
+                                   .body = "only GET and HEAD are answered
+",
+                                   .header = "Allow: GET, HEAD
+"}
+                            : Find(*connection);
+    std::string text = absl::StrCat("HTTP/1.1 ", answer.status, "
+Content-Type: ", answer.type,
+                                    "
+Content-Length: ", answer.body.size(), "
+",
+                                    answer.header, "Connection: close
+
+");
     if (with_body) text += answer.body;
     mg_write(connection, text.data(), text.size());
   }
 
   // The library calls from C, so nothing may be thrown past here.
-  Answer Find(const char* path) const noexcept {
+  Page Find(mg_connection& connection) const noexcept {
     try {
-      const std::string_view page = path == nullptr ? "" : path;
+      const mg_request_info& info = *mg_get_request_info(&connection);
+      const std::string_view page = info.local_uri == nullptr ? "" : info.local_uri;
       if (page == "/metrics") {
+        switch (MayScrape(connection, info)) {
+          case Answer::kPage:
+            break;
+          case Answer::kUnauthorized:
+            return {.status = "401 Unauthorized",
+                    .body = "a bearer token is wanted\n",
+                    .header = "WWW-Authenticate: Bearer\r\n"};
+          case Answer::kForbidden:
+            return {.status = "403 Forbidden", .body = "group metrics is wanted\n"};
+        }
         return {.type = "text/plain; version=0.0.4; charset=utf-8", .body = pages_.metrics()};
       }
       if (page == "/healthz") return {.body = "alive\n"};
@@ -75,6 +95,13 @@ class HttpServer::Handler {
     } catch (const std::exception&) {
       return {.status = "500 Internal Server Error", .body = {}};
     }
+  }
+
+  Answer MayScrape(mg_connection& connection, const mg_request_info& info) const {
+    if (!pages_.may_scrape) return Answer::kPage;
+    const char* const header = mg_get_header(&connection, "Authorization");
+    return pages_.may_scrape({.authorization = header == nullptr ? "" : header,
+                              .peer = absl::StrCat(info.remote_addr, ":", info.remote_port)});
   }
 
   const Pages pages_;

@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
@@ -22,9 +23,16 @@ namespace tetrad {
 
 class HttpServer {
  public:
+  enum class Answer { kPage, kUnauthorized, kForbidden };
+  struct Asker {
+    std::string_view authorization;  // the header; empty: none
+    std::string peer;                // the address
+  };
   struct Pages {
     absl::AnyInvocable<std::string() const> metrics;  // in Prometheus' text format
     absl::AnyInvocable<bool() const> ready;
+    // Whether somebody gets /metrics; empty: everybody does.
+    absl::AnyInvocable<Answer(const Asker& asker) const> may_scrape = nullptr;
   };
 
   // `address` is kTcp. UNAVAILABLE says why it cannot be bound.

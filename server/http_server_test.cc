@@ -16,6 +16,7 @@
 namespace tetrad {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -24,7 +25,16 @@ class HttpServerTest : public ::testing::Test {
   void SetUp() override {
     auto server = HttpServer::Start(*ParseListenAddress("127.0.0.1:0"),
                                     {.metrics = [] { return std::string(100'000, 'm'); },
-                                     .ready = [this] { return ready_.load(); }});
+                                     .ready = [this] { return ready_.load(); },
+                                     .may_scrape =
+                                         [this](const HttpServer::Asker& asker) {
+                                           EXPECT_THAT(asker.peer, StartsWith("127.0.0.1:"));
+                                           return asker.authorization == wanted_
+                                                      ? HttpServer::Answer::kPage
+                                                  : asker.authorization.empty()
+                                                      ? HttpServer::Answer::kUnauthorized
+                                                      : HttpServer::Answer::kForbidden;
+                                         }});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     ASSERT_NE(server_->address().port, 0);
@@ -53,6 +63,7 @@ class HttpServerTest : public ::testing::Test {
   }
 
   std::atomic<bool> ready_{true};
+  std::string wanted_;  // of the Authorization header
   std::unique_ptr<HttpServer> server_;
 };
 
@@ -78,6 +89,21 @@ TEST_F(HttpServerTest, UpgradesAreNotHeeded) {
       "Sec-WebSocket-Key: dGhlIHNhbXBsZQ==\r\n\r\n";
   EXPECT_THAT(Rest(Open("GET /healthz HTTP/1.1\r\n" + upgrade)), StartsWith("HTTP/1.1 200"));
   EXPECT_THAT(Rest(Open("GET /ws HTTP/1.1\r\n" + upgrade)), StartsWith("HTTP/1.1 404"));
+}
+
+TEST_F(HttpServerTest, ScrapesAreAskedForTheirCredentialAndProbesAreNot) {
+  wanted_ = "Bearer good";
+  EXPECT_THAT(Request("GET /metrics"),
+              AllOf(StartsWith("HTTP/1.1 401"), HasSubstr("\r\nWWW-Authenticate: Bearer\r\n")));
+  const auto with = [](const char* method, const char* token) {
+    return std::string(method) + " /metrics HTTP/1.1\r\nHost: x\r\nauthorization: " + token +
+           "\r\n\r\n";
+  };
+  EXPECT_THAT(Rest(Open(with("GET", "Bearer bad"))), StartsWith("HTTP/1.1 403"));
+  EXPECT_THAT(Rest(Open(with("HEAD", "Bearer bad"))), StartsWith("HTTP/1.1 403"));
+  EXPECT_THAT(Rest(Open(with("GET", "Bearer good"))), StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(Request("GET /healthz"), StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(Request("GET /readyz"), StartsWith("HTTP/1.1 200"));
 }
 
 TEST_F(HttpServerTest, SlowConnectionsDoNotKeepOthersWaiting) {

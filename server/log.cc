@@ -14,11 +14,15 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
+#include "server/line_limit.h"
+
 namespace tetrad {
 namespace {
 
 // gRPC calls a bare function, so the log it writes to cannot be a parameter.
 std::atomic<Log*> grpc_log{nullptr};
+constexpr int64_t kGrpcBurst = 50;
+constexpr absl::Duration kGrpcInterval = absl::Seconds(2);
 
 void TakeGrpcMessage(gpr_log_func_args* args) {
   Log* const log = grpc_log.load(std::memory_order_acquire);
@@ -26,21 +30,11 @@ void TakeGrpcMessage(gpr_log_func_args* args) {
   const LogLevel level = args->severity == GPR_LOG_SEVERITY_ERROR  ? LogLevel::kWarning
                          : args->severity == GPR_LOG_SEVERITY_INFO ? LogLevel::kInfo
                                                                    : LogLevel::kDebug;
-  log->Write(level, "grpc", {{"message", args->message}});
-}
-
-std::string_view LevelName(LogLevel level) {
-  switch (level) {
-    case LogLevel::kDebug:
-      return "debug";
-    case LogLevel::kInfo:
-      return "info";
-    case LogLevel::kWarning:
-      return "warning";
-    case LogLevel::kError:
-      return "error";
-  }
-  return "error";
+  if (!log->Takes(level)) return;
+  static LineLimit limit(kGrpcBurst, kGrpcInterval);
+  const std::optional<int64_t> left_out = limit.Take(absl::Now());
+  if (!left_out.has_value()) return;
+  log->Write(level, "grpc", {{"message", args->message}, {"left_out", *left_out}});
 }
 
 spdlog::level::level_enum SpdlogLevel(LogLevel level) {
@@ -130,6 +124,28 @@ void AppendField(LogFormat format, const LogField& field, std::string& out) {
 
 }  // namespace
 
+std::string_view LogLevelName(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return "debug";
+    case LogLevel::kInfo:
+      return "info";
+    case LogLevel::kWarning:
+      return "warning";
+    case LogLevel::kError:
+      return "error";
+  }
+  return "error";
+}
+
+std::optional<LogLevel> ParseLogLevel(std::string_view name) {
+  for (const LogLevel level :
+       {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarning, LogLevel::kError}) {
+    if (name == LogLevelName(level)) return level;
+  }
+  return std::nullopt;
+}
+
 std::string FormatLogLine(LogFormat format, std::string_view time, std::string_view level,
                           std::string_view event, std::initializer_list<LogField> fields) {
   std::string line;
@@ -144,7 +160,8 @@ std::string FormatLogLine(LogFormat format, std::string_view time, std::string_v
 Log::Log(LogFormat format, LogLevel least)
     : format_(format),
       logger_(std::make_shared<spdlog::logger>("tetradd",
-                                               std::make_shared<spdlog::sinks::stderr_sink_mt>())) {
+                                               std::make_shared<spdlog::sinks::stderr_sink_mt>())),
+      least_(least) {
   logger_->set_pattern("%v");
   logger_->set_level(SpdlogLevel(least));
   logger_->set_error_handler([](const std::string&) {});
@@ -157,6 +174,11 @@ Log::~Log() {
   grpc_log.compare_exchange_strong(self, nullptr);
 }
 
+LogLevel Log::SetLevel(LogLevel least) {
+  logger_->set_level(SpdlogLevel(least));
+  return least_.exchange(least);
+}
+
 bool Log::Takes(LogLevel level) const { return logger_->should_log(SpdlogLevel(level)); }
 
 void Log::Write(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {
@@ -164,7 +186,7 @@ void Log::Write(LogLevel level, std::string_view event, std::initializer_list<Lo
   const std::string time =
       absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(), absl::UTCTimeZone());
   logger_->log(SpdlogLevel(level), spdlog::string_view_t(FormatLogLine(
-                                       format_, time, LevelName(level), event, fields)));
+                                       format_, time, LogLevelName(level), event, fields)));
 }
 
 }  // namespace tetrad

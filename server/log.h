@@ -7,11 +7,13 @@
 // no text of a client or a file can begin a new line or steer a terminal. Two
 // formats, logfmt and JSON, hold the same fields; numbers and truth values are
 // such in JSON, too, so that they can be compared and summed there. Messages of
-// gRPC's own library are taken into the same form.
+// gRPC's own library are taken into the same form, a limited number of them,
+// since whoever can connect can cause some.
 //
 // Thread-safe. Failing to write is not reported: there is nowhere to do so.
 #pragma once
 
+#include <atomic>
 #include <concepts>
 #include <cstdint>
 #include <initializer_list>
@@ -30,6 +32,10 @@ namespace tetrad {
 
 enum class LogFormat { kLogfmt, kJson };
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
+
+// "debug", "info", "warning", "error"
+std::string_view LogLevelName(LogLevel level);
+std::optional<LogLevel> ParseLogLevel(std::string_view name);
 
 // A key and text, a whole number, a number or a truth value.
 struct LogField {
@@ -60,6 +66,8 @@ class Log {
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
 
+  // Lines below `least` are not written from now on; what it was before.
+  LogLevel SetLevel(LogLevel least);
   // Whether lines of this level are written: asked before fields that cost something.
   bool Takes(LogLevel level) const;
   void Write(LogLevel level, std::string_view event, std::initializer_list<LogField> fields = {});
@@ -76,6 +84,7 @@ class Log {
  private:
   const LogFormat format_;
   const std::shared_ptr<spdlog::logger> logger_;
+  std::atomic<LogLevel> least_;
 };
 
 // One line without its end. `time` is text, `level` is info, warning, ...

@@ -46,15 +46,16 @@ constexpr std::chrono::seconds kTeardownLimit{2};
 // With a lost device only answers that are on their way are waited for.
 constexpr absl::Duration kLostDeviceGrace = absl::Seconds(1);
 
-// SIGTERM and SIGINT as a file descriptor. Made before any thread starts, which
+// SIGTERM, SIGINT and SIGHUP as a file descriptor. Made before any thread starts, which
 // then inherits that they are blocked.
-class StopSignals {
+class Signals {
  public:
-  StopSignals() {
+  Signals() {
     sigset_t set;
     ::sigemptyset(&set);
     ::sigaddset(&set, SIGTERM);
     ::sigaddset(&set, SIGINT);
+    ::sigaddset(&set, SIGHUP);
     ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
     fd_ = UniqueFd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     TETRAD_CHECK(fd_);
@@ -96,32 +97,75 @@ class DeviceLoss {
   absl::Status status_;  // guarded by mutex_
 };
 
-// The signal that came, 0 if the device was lost before.
-int WaitWhileServing(const StopSignals& signals, const DeviceLoss& loss) {
+// That a client asked for the drain, as a file descriptor.
+class DrainRequest {
+ public:
+  DrainRequest() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) { TETRAD_CHECK(fd_); }
+  int fd() const { return fd_.get(); }
+  void Make() const { ::eventfd_write(fd_.get(), 1); }  // for any thread
+
+ private:
+  const UniqueFd fd_;
+};
+
+// When files are to be looked at again.
+class Reloads {
+ public:
+  Reloads(Server& server, absl::Duration interval) : server_(server), interval_(interval) {}
+  // For poll(): until then, at most until `until`.
+  int TimeoutMs(absl::Time until = absl::InfiniteFuture()) const {
+    const absl::Duration left = std::min(next_, until) - absl::Now();
+    return static_cast<int>(absl::ToInt64Milliseconds(
+        absl::Ceil(std::max(left, absl::ZeroDuration()), absl::Milliseconds(1))));
+  }
+  void Step(bool now = false) {
+    if (!now && absl::Now() < next_) return;
+    server_.Reload();
+    next_ = absl::Now() + interval_;
+  }
+
+ private:
+  Server& server_;
+  const absl::Duration interval_;
+  absl::Time next_ = absl::Now() + interval_;
+};
+
+enum class Stop { kSignal, kRequest, kLoss };
+Stop WaitWhileServing(const Signals& signals, const DrainRequest& request, const DeviceLoss& loss,
+                      Reloads& reloads, Log& log) {
   for (;;) {
     pollfd entries[] = {{.fd = signals.fd(), .events = POLLIN, .revents = 0},
-                        {.fd = loss.fd(), .events = POLLIN, .revents = 0}};
-    ::poll(entries, 2, -1);
-    if (const int signal = signals.Take(); signal != 0) return signal;
-    if (entries[1].revents != 0) return 0;
+                        {.fd = loss.fd(), .events = POLLIN, .revents = 0},
+                        {.fd = request.fd(), .events = POLLIN, .revents = 0}};
+    ::poll(entries, 3, reloads.TimeoutMs());
+    const int signal = signals.Take();
+    reloads.Step(signal == SIGHUP);
+    if (signal != 0 && signal != SIGHUP) {
+      log.Info("signal", {{"signal", signal}});
+      return Stop::kSignal;
+    }
+    if (entries[1].revents != 0) return Stop::kLoss;
+    if (entries[2].revents != 0) return Stop::kRequest;
   }
 }
 
 // Waits until `idle_fd` (-1: never) is readable, the device is lost, or the time
 // has come. A signal during a drain means that nobody wants to wait for it.
-void WaitWhileDraining(const StopSignals& signals, const DeviceLoss& loss, int idle_fd,
-                       absl::Time until, Log& log) {
+void WaitWhileDraining(const Signals& signals, const DeviceLoss& loss, Reloads& reloads,
+                       int idle_fd, absl::Time until, Log& log) {
   for (;;) {
-    const int64_t left_ms = absl::ToInt64Milliseconds(until - absl::Now());
+    const bool over = absl::Now() >= until;
     pollfd entries[] = {{.fd = signals.fd(), .events = POLLIN, .revents = 0},
                         {.fd = loss.fd(), .events = POLLIN, .revents = 0},
                         {.fd = idle_fd, .events = POLLIN, .revents = 0}};
-    ::poll(entries, 3, static_cast<int>(std::max<int64_t>(left_ms, 0)));
-    if (const int signal = signals.Take(); signal != 0) {
+    ::poll(entries, 3, reloads.TimeoutMs(until));
+    const int signal = signals.Take();
+    reloads.Step(signal == SIGHUP);
+    if (signal != 0 && signal != SIGHUP) {
       log.Warning("second signal, exiting at once", {{"signal", signal}});
       ::_exit(128 + signal);
     }
-    if (left_ms <= 0 || entries[1].revents != 0 || entries[2].revents != 0) return;
+    if (over || entries[1].revents != 0 || entries[2].revents != 0) return;
   }
 }
 
@@ -143,14 +187,15 @@ class TeardownWatchdog {
   std::jthread thread_;
 };
 
-void Drain(Server& server, const Config& config, const StopSignals& signals, const DeviceLoss& loss,
-           Log& log) {
+void Drain(Server& server, const Config& config, const Signals& signals, const DeviceLoss& loss,
+           Reloads& reloads, Log& log) {
   log.Info("draining", {{"lame_duck_seconds", config.lame_duck_seconds},
                         {"drain_seconds", config.drain_seconds}});
   server.BeginDrain();
-  WaitWhileDraining(signals, loss, -1, absl::Now() + absl::Seconds(config.lame_duck_seconds), log);
+  WaitWhileDraining(signals, loss, reloads, -1,
+                    absl::Now() + absl::Seconds(config.lame_duck_seconds), log);
   server.CloseGate();
-  WaitWhileDraining(signals, loss, server.idle_fd(),
+  WaitWhileDraining(signals, loss, reloads, server.idle_fd(),
                     absl::Now() + absl::Seconds(config.drain_seconds), log);
   log.Info("drained", {{"calls_cut_off", server.calls_inside()}});
 }
@@ -203,12 +248,6 @@ EngineOptions ToEngineOptions(const Config& config) {
   return options;
 }
 
-LogLevel ToLogLevel(const std::string& text) {
-  if (text == "debug") return LogLevel::kDebug;
-  if (text == "warning") return LogLevel::kWarning;
-  return text == "error" ? LogLevel::kError : LogLevel::kInfo;
-}
-
 // As many descriptors as the system allows: every connection takes one, and a
 // listener of the RPC library that once ran out of them stays deaf.
 void RaiseDescriptorLimit() {
@@ -230,10 +269,11 @@ void SilenceMessageLibrary() { google::protobuf::SetLogHandler(nullptr); }
 int Serve(const Config& config) {
   StopLockOrderChecks();
   SilenceMessageLibrary();
-  const StopSignals signals;
+  const Signals signals;
+  const DrainRequest request;
   RaiseDescriptorLimit();
   Log log(config.log_format == "json" ? LogFormat::kJson : LogFormat::kLogfmt,
-          ToLogLevel(config.log_level));
+          ParseLogLevel(config.log_level).value_or(LogLevel::kInfo));
   const Version version = BuildVersion();
   log.Info("starting",
            {{"version", version.version}, {"commit", version.commit}, {"pid", ::getpid()}});
@@ -259,15 +299,17 @@ int Serve(const Config& config) {
                       {"units", device.ctas},
                       {"memory_bytes", device.memory_bytes},
                       {"spin_microseconds", absl::ToInt64Microseconds(options.spin)}});
-  auto server = Server::Start(config, *std::move(listeners), **engine, log);
+  auto server =
+      Server::Start(config, *std::move(listeners), **engine, log, [&request] { request.Make(); });
   if (!server.ok()) return Fail(server.status(), log);
   log.Info("ready", {{"grpc", absl::StrJoin((*server)->grpc_addresses(), ",")},
-                     {"http", (*server)->http_address()}});
+                     {"http", (*server)->http_address()},
+                     {"health", (*server)->health_address()}});
 
-  const int signal = WaitWhileServing(signals, loss);
-  if (signal == 0) LeaveLostDevice(**server, loss, log);
-  log.Info("signal", {{"signal", signal}});
-  Drain(**server, config, signals, loss, log);
+  Reloads reloads(**server, absl::Seconds(config.reload_seconds));
+  const Stop stop = WaitWhileServing(signals, request, loss, reloads, log);
+  if (stop == Stop::kLoss) LeaveLostDevice(**server, loss, log);
+  Drain(**server, config, signals, loss, reloads, log);
   if (!loss.status().ok()) LeaveLostDevice(**server, loss, log);
 
   const TeardownWatchdog watchdog(log);

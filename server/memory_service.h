@@ -36,6 +36,8 @@ class MemoryService final : public v1::Memory::CallbackService {
                                  const v1::ListBlocksRequest* request,
                                  v1::ListBlocksResponse* response) override;
 
+  Attachments& attachments() { return attachments_; }
+
  private:
   const ServiceContext& service_;
   Attachments attachments_;

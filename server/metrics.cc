@@ -109,6 +109,15 @@ void Metrics::StreamStalled(Method method) {
   methods_[static_cast<size_t>(method)].stalled.fetch_add(1, std::memory_order_relaxed);
 }
 
+Metrics::Refused Metrics::CountRefusal(Reason reason) {
+  const Refused kind = reason == Reason::kNoCredential    ? Refused::kNoCredential
+                       : reason == Reason::kBadCredential ? Refused::kBadCredential
+                       : reason == Reason::kNotAllowed    ? Refused::kNotAllowed
+                                                          : Refused::kNotYours;
+  refused_[static_cast<size_t>(kind)].fetch_add(1, std::memory_order_relaxed);
+  return kind;
+}
+
 void Metrics::WeightsGone(std::string_view name) {
   std::lock_guard lock(mutex_);
   const auto found = executions_.find(name);
@@ -200,6 +209,16 @@ std::vector<MetricFamily> Metrics::Collect(const Levels& levels, const DeviceLim
                 {{"code", std::string(CodeName(static_cast<grpc::StatusCode>(code)))}}));
   }
   families.push_back(std::move(stream_answers));
+  const auto refused = [this](Refused kind) {
+    return static_cast<int64_t>(Read(refused_[static_cast<size_t>(kind)]));
+  };
+  families.push_back(Labelled("tetrad_refused_calls_total",
+                              "Calls refused to a client, and answers in streams, by reason.",
+                              MetricType::Counter, "reason",
+                              {{"NO_CREDENTIAL", refused(Refused::kNoCredential)},
+                               {"BAD_CREDENTIAL", refused(Refused::kBadCredential)},
+                               {"NOT_ALLOWED", refused(Refused::kNotAllowed)},
+                               {"NOT_YOURS", refused(Refused::kNotYours)}}));
   families.push_back(Labelled("tetrad_open_streams", "Streams that clients hold open, by kind.",
                               MetricType::Gauge, "kind",
                               {{"attach", levels.attach_streams},

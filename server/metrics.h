@@ -22,6 +22,7 @@
 #include "prometheus/metric_family.h"
 
 #include "engine/engine.h"
+#include "engine/support/error_detail.h"
 #include "server/seconds_histogram.h"
 
 namespace tetrad {
@@ -72,6 +73,10 @@ class Metrics {
   void StreamAnswered(grpc::StatusCode code);
   // A client let a stream, or a large reply, stand still for too long.
   void StreamStalled(Method method);
+  // A call was refused to a client; how that is counted.
+  enum class Refused : uint8_t { kNoCredential, kBadCredential, kNotAllowed, kNotYours };
+  static constexpr size_t kRefused = 4;
+  Refused CountRefusal(Reason reason);
   // No version of `name` is left: what was counted for it goes to "other", and
   // its label is free for another name.
   void WeightsGone(std::string_view name);
@@ -106,6 +111,7 @@ class Metrics {
 
   std::array<MethodCounts, kMethods> methods_;
   std::array<std::atomic<uint64_t>, kCodes> stream_answers_{};
+  std::array<std::atomic<uint64_t>, kRefused> refused_{};
   SecondsHistogram queue_seconds_;
   SecondsHistogram launch_seconds_;
   SecondsHistogram device_seconds_;

@@ -57,6 +57,19 @@ TEST(SecondsHistogramTest, ConsistentWhileObserved) {
   stop = true;
 }
 
+TEST(MetricsTest, RefusalsAreCountedByReason) {
+  Metrics metrics;
+  metrics.CountRefusal(Reason::kNoCredential);
+  metrics.CountRefusal(Reason::kNotAllowed);
+  metrics.CountRefusal(Reason::kNotAllowed);
+  metrics.CountRefusal(Reason::kNotYours);
+  const std::string page = Page(metrics);
+  EXPECT_THAT(page, HasSubstr("tetrad_refused_calls_total{reason=\"NO_CREDENTIAL\"} 1\n"));
+  EXPECT_THAT(page, HasSubstr("tetrad_refused_calls_total{reason=\"BAD_CREDENTIAL\"} 0\n"));
+  EXPECT_THAT(page, HasSubstr("tetrad_refused_calls_total{reason=\"NOT_ALLOWED\"} 2\n"));
+  EXPECT_THAT(page, HasSubstr("tetrad_refused_calls_total{reason=\"NOT_YOURS\"} 1\n"));
+}
+
 TEST(MetricsTest, CallsAreCountedByMethodAndCode) {
   Metrics metrics;
   metrics.CallBegan(Method::kExecute);

@@ -3,7 +3,10 @@
 #include "server/server.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 
 #include <grpc/grpc.h>
@@ -12,7 +15,6 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <prometheus/text_serializer.h>
-#include <sys/stat.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -20,17 +22,24 @@
 #include "engine/checkpoint/root.h"
 #include "engine/checkpoint_load.h"
 #include "engine/machine_limits.h"
+#include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
+#include "server/access.h"
+#include "server/admin_service.h"
 #include "server/call_gate.h"
 #include "server/gemm_service.h"
+#include "server/health_server.h"
 #include "server/health_service.h"
 #include "server/http_server.h"
 #include "server/listeners.h"
 #include "server/memory_service.h"
 #include "server/metrics.h"
 #include "server/open_streams.h"
+#include "server/refusals.h"
 #include "server/service_context.h"
 #include "server/status_service.h"
+#include "server/tls_credentials.h"
+#include "server/tls_files.h"
 #include "server/weights_service.h"
 #include "server/worker_pool.h"
 
@@ -68,17 +77,6 @@ constexpr int kKeepaliveTimeoutMs = 30'000;
 // Reflection is the one service that takes threads of the library's own.
 constexpr int kSyncThreads = 8;
 
-// Creates files for this user only while it lives. Of the whole process, so
-// only for the moment of binding, when nothing else creates files.
-class PrivateFiles {
- public:
-  PrivateFiles() : before_(::umask(0177)) {}
-  ~PrivateFiles() { ::umask(before_); }
-
- private:
-  const mode_t before_;
-};
-
 // That read one checkpoint, the one that loads it included.
 int LoadThreads(const Config& config) {
   return config.load_threads > 0 ? static_cast<int>(config.load_threads)
@@ -89,10 +87,12 @@ int LoadThreads(const Config& config) {
 
 class Server::Impl {
  public:
-  Impl(const Config& config, Listeners listeners, Engine& engine, Log& log)
+  Impl(const Config& config, Listeners listeners, Engine& engine, Log& log,
+       std::function<void()> drain)
       : config_(config),
         listeners_(std::move(listeners)),
         engine_(engine),
+        log_(log),
         work_("tetrad-work", kWorkThreads, kWorkQueue),
         replies_("tetrad-reply", kReplyThreads,
                  static_cast<size_t>(config.queue_depth + engine.device_limits().max_in_flight),
@@ -102,30 +102,53 @@ class Server::Impl {
             [this](absl::AnyInvocable<void()>&& job) { return readers_.Post(std::move(job)); }},
         readers_("tetrad-read", load_team_.helpers, kReadQueue),
         loads_("tetrad-load", kLoadThreads, kLoadQueue),
-        context_{config,   engine, metrics_,         gate_,       client_calls_,
-                 streams_, log,    checkpoint_root_, call_bytes_, work_,
-                 replies_, loads_, load_team_,       absl::Now(), Identities(listeners_.grpc)} {}
+        context_{config,
+                 engine,
+                 metrics_,
+                 gate_,
+                 client_calls_,
+                 streams_,
+                 log,
+                 access_,
+                 refusals_,
+                 checkpoint_root_,
+                 call_bytes_,
+                 work_,
+                 replies_,
+                 loads_,
+                 load_team_,
+                 absl::Now(),
+                 Identities(listeners_.grpc, !config.tls_client_ca.empty())},
+        admin_(context_, memory_.attachments(), std::move(drain)) {}
 
   absl::Status Start();
+  void Reload();
+  void SetServing(bool serving);
   void Shutdown(absl::Duration grace);
 
   std::vector<std::string> grpc_addresses;
   std::string http_address;
+  std::string health_address;
   CallGate& gate() { return gate_; }
   OpenStreams& streams() { return streams_; }
-  HealthService& health() { return health_; }
 
  private:
   absl::Status StartGrpc();
   absl::Status StartHttp();
+  absl::Status StartHealth();
+  HttpServer::Answer MayScrape(const HttpServer::Asker& asker);
   void SetArguments(grpc::ServerBuilder& builder) const;
   std::string MetricsPage() const;
 
   const Config& config_;
   Listeners listeners_;
   Engine& engine_;
+  Log& log_;
   std::optional<Root> checkpoint_root_;
   Metrics metrics_;
+  Access access_{config_.access};
+  Refusals refusals_{log_, metrics_};
+  std::unique_ptr<TlsFiles> tls_;  // none: TCP is plain text
   CallGate gate_;
   ClientCalls client_calls_{config_.client_calls};
   OpenStreams streams_;
@@ -136,12 +159,20 @@ class Server::Impl {
   WorkerPool readers_;  // help whatever loads at the moment
   WorkerPool loads_;
   const ServiceContext context_;
-  HealthService health_{{"", v1::Gemm::service_full_name(), v1::Weights::service_full_name(),
-                         v1::Memory::service_full_name(), v1::Status::service_full_name()}};
+  const std::set<std::string, std::less<>> services_{"",
+                                                     v1::Gemm::service_full_name(),
+                                                     v1::Weights::service_full_name(),
+                                                     v1::Memory::service_full_name(),
+                                                     v1::Status::service_full_name(),
+                                                     v1::Admin::service_full_name()};
+  HealthService health_{services_};
   GemmService gemm_{context_};
   WeightsService weights_{context_};
   MemoryService memory_{context_};
   StatusService status_{context_};
+  AdminService admin_;
+  std::unique_ptr<HealthServer> probes_;
+  std::vector<std::shared_ptr<grpc::ServerCredentials>> credentials_;  // of grpc_
   std::unique_ptr<grpc::Server> grpc_;
   std::unique_ptr<HttpServer> http_;
 };
@@ -150,9 +181,35 @@ absl::Status Server::Impl::Start() {
   if (!config_.checkpoint_root.empty()) {
     TETRAD_ASSIGN_OR_RETURN(checkpoint_root_, Root::Open(config_.checkpoint_root));
   }
+  TETRAD_RETURN_IF_ERROR(access_.Load());
+  if (!config_.tls_certificate.empty()) {
+    TETRAD_ASSIGN_OR_RETURN(tls_, TlsFiles::Open(config_, log_));
+  }
+  // Never given back: the last user of the library would wait for its threads,
+  // one of which may sleep in a poll of ten seconds. They end with the process.
+  grpc_init();
+  TETRAD_RETURN_IF_ERROR(StartHealth());
   TETRAD_RETURN_IF_ERROR(StartGrpc());
   TETRAD_RETURN_IF_ERROR(StartHttp());
-  health_.SetServing(true);
+  SetServing(true);
+  return absl::OkStatus();
+}
+
+void Server::Impl::SetServing(bool serving) {
+  health_.SetServing(serving);
+  if (probes_ != nullptr) probes_->health().SetServing(serving);
+}
+
+void Server::Impl::Reload() {
+  if (tls_ != nullptr) tls_->Reload(log_);
+  access_.Reload(log_);
+}
+
+absl::Status Server::Impl::StartHealth() {
+  if (!listeners_.health.has_value()) return absl::OkStatus();
+  TETRAD_ASSIGN_OR_RETURN(
+      probes_, HealthServer::Start(*listeners_.health, listeners_.permissions, services_));
+  health_address = probes_->address().ToString();
   return absl::OkStatus();
 }
 
@@ -194,22 +251,23 @@ void Server::Impl::SetArguments(grpc::ServerBuilder& builder) const {
 }
 
 absl::Status Server::Impl::StartGrpc() {
-  // Never given back: the last user of the library would wait for its threads,
-  // one of which may sleep in a poll of ten seconds. They end with the process.
-  grpc_init();
-  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  if (!config_.no_reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   SetArguments(builder);
   std::vector<ListenAddress>& addresses = listeners_.grpc;
   std::vector<int> ports(addresses.size(), 0);
   for (size_t i = 0; i < addresses.size(); ++i) {
-    builder.AddListeningPort(addresses[i].ToString(), grpc::InsecureServerCredentials(), &ports[i]);
+    const bool tls = tls_ != nullptr && addresses[i].kind == ListenAddress::Kind::kTcp;
+    credentials_.push_back(tls ? TlsCredentials(*tls_, config_.tls_require_client)
+                               : grpc::InsecureServerCredentials());
+    builder.AddListeningPort(addresses[i].ToString(), credentials_.back(), &ports[i]);
   }
   builder.RegisterService(&health_);
   builder.RegisterService(&gemm_);
   builder.RegisterService(&weights_);
   builder.RegisterService(&memory_);
   builder.RegisterService(&status_);
+  builder.RegisterService(&admin_);
   {
     const PrivateFiles private_files;
     grpc_ = builder.BuildAndStart();
@@ -220,7 +278,11 @@ absl::Status Server::Impl::StartGrpc() {
       return absl::UnavailableError(absl::StrCat("cannot listen on ", addresses[i].ToString(),
                                                  "; the log of gRPC above has the reason"));
     }
-    if (tcp) addresses[i].port = ports[i];
+    if (tcp) {
+      addresses[i].port = ports[i];
+    } else {
+      TETRAD_RETURN_IF_ERROR(listeners_.permissions.Apply(addresses[i].path));
+    }
     grpc_addresses.push_back(addresses[i].ToString());
   }
   return absl::OkStatus();
@@ -229,10 +291,26 @@ absl::Status Server::Impl::StartGrpc() {
 absl::Status Server::Impl::StartHttp() {
   if (!listeners_.http.has_value()) return absl::OkStatus();
   TETRAD_ASSIGN_OR_RETURN(
-      http_, HttpServer::Start(*listeners_.http, {.metrics = [this] { return MetricsPage(); },
-                                                  .ready = [this] { return !gate_.closing(); }}));
+      http_,
+      HttpServer::Start(*listeners_.http,
+                        {.metrics = [this] { return MetricsPage(); },
+                         .ready = [this] { return !gate_.closing(); },
+                         .may_scrape = [this](const auto& asker) { return MayScrape(asker); }}));
   http_address = http_->address().ToString();
   return absl::OkStatus();
+}
+
+HttpServer::Answer Server::Impl::MayScrape(const HttpServer::Asker& asker) {
+  const AccessTable::Verdict verdict = access_.CheckMetrics(asker.authorization);
+  if (verdict.status.ok()) return HttpServer::Answer::kPage;
+  const std::optional<ErrorDetail> detail = DetailOf(verdict.status);
+  refusals_.Note({.client = verdict.client,
+                  .method = "GET /metrics",
+                  .peer = asker.peer,
+                  .request = {},
+                  .reason = detail.has_value() ? detail->reason : Reason::kNotAllowed});
+  return absl::IsUnauthenticated(verdict.status) ? HttpServer::Answer::kUnauthorized
+                                                 : HttpServer::Answer::kForbidden;
 }
 
 std::string Server::Impl::MetricsPage() const {
@@ -245,7 +323,9 @@ std::string Server::Impl::MetricsPage() const {
                                .refused_client_calls = client_calls_.refused(),
                                .attach_streams = streams_.open(StreamKind::kAttach),
                                .execute_streams = streams_.open(StreamKind::kExecute),
-                               .health_watches = health_.open_watches(),
+                               .health_watches =
+                                   health_.open_watches() +
+                                   (probes_ == nullptr ? 0 : probes_->health().open_watches()),
                                .serving = !gate_.closing()};
   return prometheus::TextSerializer().Serialize(metrics_.Collect(levels, engine_.device_limits()));
 }
@@ -256,6 +336,8 @@ void Server::Impl::Shutdown(absl::Duration grace) {
     grpc_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
     grpc_.reset();
   }
+  // Last: until then whoever probes hears that the daemon is not serving.
+  if (probes_ != nullptr) probes_->Shutdown(absl::ZeroDuration());
   http_.reset();
 }
 
@@ -264,19 +346,22 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() { Shutdown(absl::ZeroDuration()); }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, Listeners listeners,
-                                                      Engine& engine, Log& log) {
-  std::unique_ptr<Server> server(
-      new Server(std::make_unique<Impl>(config, std::move(listeners), engine, log)));
+                                                      Engine& engine, Log& log,
+                                                      std::function<void()> drain) {
+  std::unique_ptr<Server> server(new Server(
+      std::make_unique<Impl>(config, std::move(listeners), engine, log, std::move(drain))));
   TETRAD_RETURN_IF_ERROR(server->impl_->Start());
   return server;
 }
 
 const std::vector<std::string>& Server::grpc_addresses() const { return impl_->grpc_addresses; }
 const std::string& Server::http_address() const { return impl_->http_address; }
+const std::string& Server::health_address() const { return impl_->health_address; }
+void Server::Reload() { impl_->Reload(); }
 
 void Server::BeginDrain() {
   impl_->gate().AnnounceClosing();
-  impl_->health().SetServing(false);
+  impl_->SetServing(false);
   impl_->streams().Enter(DrainStage::kAnnounced);
 }
 

@@ -5,6 +5,7 @@
 // steps of a drain.
 //
 //   Start()       listens; requests are taken, health says SERVING
+//   Reload()      takes files of TLS and access that have changed
 //   BeginDrain()  health says NOT_SERVING and attached clients hear it, requests
 //                 are still taken
 //   CloseGate()   new requests get UNAVAILABLE, attachments end; idle_fd() becomes
@@ -14,6 +15,7 @@
 // For one thread. The engine must outlive it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,15 +32,19 @@ namespace tetrad {
 
 class Server {
  public:
-  // Errors name the address that could not be served, and why.
+  // Errors name the address or file that could not be served, and why. `drain`
+  // is called, on any thread, when a client asks for what SIGTERM does.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Config& config, Listeners listeners,
-                                                       Engine& engine, Log& log);
+                                                       Engine& engine, Log& log,
+                                                       std::function<void()> drain);
   ~Server();
 
   // As bound: port 0 is replaced by the port taken.
   const std::vector<std::string>& grpc_addresses() const;
-  const std::string& http_address() const;  // empty if HTTP is off
+  const std::string& http_address() const;    // empty if HTTP is off
+  const std::string& health_address() const;  // empty if there is no such listener
 
+  void Reload();
   void BeginDrain();
   void CloseGate();
   int idle_fd() const;

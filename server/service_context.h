@@ -12,6 +12,7 @@
 #include "engine/checkpoint_load.h"
 #include "engine/engine.h"
 #include "engine/support/byte_budget.h"
+#include "server/access.h"
 #include "server/call_gate.h"
 #include "server/client_calls.h"
 #include "server/config.h"
@@ -19,6 +20,7 @@
 #include "server/log.h"
 #include "server/metrics.h"
 #include "server/open_streams.h"
+#include "server/refusals.h"
 #include "server/request_id.h"
 #include "server/worker_pool.h"
 
@@ -32,6 +34,8 @@ struct ServiceContext {
   ClientCalls& client_calls;
   OpenStreams& streams;
   Log& log;
+  Access& access;
+  Refusals& refusals;
   const std::optional<Root>& checkpoint_root;
   ByteBudget& call_bytes;     // requests and replies of Execute calls, pieces of blocks
   WorkerPool& work;           // whatever copies much or looks at every byte

@@ -126,6 +126,7 @@ void Daemon::Start() {
   ASSERT_EQ(addresses.size(), 2u) << grpc;
   tcp_ = addresses[1];
   http_ = LogValue(Log(), "ready", "http");
+  health_ = LogValue(Log(), "ready", "health");
 }
 
 Daemon::~Daemon() {
@@ -173,11 +174,14 @@ ProcessResult RunTetradd(const std::vector<std::string>& arguments) {
   return result;
 }
 
-std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
+std::shared_ptr<grpc::Channel> Connect(
+    const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(
+      address, credentials != nullptr ? credentials : grpc::InsecureChannelCredentials(),
+      arguments);
 }
 
 Stubs::Stubs(std::shared_ptr<grpc::Channel> connection)
@@ -186,9 +190,11 @@ Stubs::Stubs(std::shared_ptr<grpc::Channel> connection)
       weights(v1::Weights::NewStub(channel)),
       memory(v1::Memory::NewStub(channel)),
       status(v1::Status::NewStub(channel)),
+      admin(v1::Admin::NewStub(channel)),
       health(grpc::health::v1::Health::NewStub(channel)) {}
 
-std::string HttpGet(const std::string& address, const std::string& path, int* status) {
+std::string HttpGet(const std::string& address, const std::string& path, int* status,
+                    const std::string& header) {
   const size_t colon = address.rfind(':');
   const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in to{};
@@ -197,7 +203,8 @@ std::string HttpGet(const std::string& address, const std::string& path, int* st
   to.sin_port = htons(static_cast<uint16_t>(std::atoi(address.c_str() + colon + 1)));
   if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)) != 0) return "";
   const std::string request =
-      absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+      absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: localhost\r\n", header,
+                   header.empty() ? "" : "\r\n", "Connection: close\r\n\r\n");
   if (::send(socket.get(), request.data(), request.size(), MSG_NOSIGNAL) < 0) return "";
   std::string answer;
   char buffer[16 << 10];

@@ -18,6 +18,8 @@
 #include "absl/time/time.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "grpcpp/channel.h"
+#include "grpcpp/security/credentials.h"
+#include "tetrad/v1/admin.grpc.pb.h"
 #include "tetrad/v1/gemm.grpc.pb.h"
 #include "tetrad/v1/memory.grpc.pb.h"
 #include "tetrad/v1/status.grpc.pb.h"
@@ -45,6 +47,7 @@ class Daemon {
   std::string socket() const;
   const std::string& tcp() const { return tcp_; }
   const std::string& http() const { return http_; }
+  const std::string& health() const { return health_; }  // of --health, if it is given
   const std::string& folder() const { return folder_.path(); }
   pid_t pid() const { return pid_; }
   std::string Log() const;
@@ -63,6 +66,7 @@ class Daemon {
   pid_t pid_ = -1;
   std::string tcp_;
   std::string http_;
+  std::string health_;
 };
 
 struct ProcessResult {
@@ -72,8 +76,10 @@ struct ProcessResult {
 // Runs tetradd with just these arguments until it ends by itself.
 ProcessResult RunTetradd(const std::vector<std::string>& arguments);
 
-// A connection of its own, shared with nobody.
-std::shared_ptr<grpc::Channel> Connect(const std::string& address);
+// A connection of its own, shared with nobody; in plain text without `credentials`.
+std::shared_ptr<grpc::Channel> Connect(
+    const std::string& address,
+    const std::shared_ptr<grpc::ChannelCredentials>& credentials = nullptr);
 
 struct Stubs {
   explicit Stubs(std::shared_ptr<grpc::Channel> channel);
@@ -83,10 +89,13 @@ struct Stubs {
   std::unique_ptr<v1::Weights::Stub> weights;
   std::unique_ptr<v1::Memory::Stub> memory;
   std::unique_ptr<v1::Status::Stub> status;
+  std::unique_ptr<v1::Admin::Stub> admin;
   std::unique_ptr<grpc::health::v1::Health::Stub> health;
 };
 
-// The body of a page; empty if it could not be had. `status` gets the code.
-std::string HttpGet(const std::string& address, const std::string& path, int* status = nullptr);
+// The body of a page; empty if it could not be had. `status` gets the code;
+// `header` is a whole line without its end.
+std::string HttpGet(const std::string& address, const std::string& path, int* status = nullptr,
+                    const std::string& header = {});
 
 }  // namespace tetrad::e2e
