@@ -23,6 +23,7 @@
 
 #include "engine/engine.h"
 #include "server/seconds_histogram.h"
+#include "server/ticket_table.h"
 
 namespace tetrad {
 
@@ -70,6 +71,8 @@ class Metrics {
   void Executed(const Timings& timings, double floor_us, std::string_view weights);
   // A request of an ExecuteStream was answered.
   void StreamAnswered(grpc::StatusCode code);
+  // A ticket has its outcome.
+  void TicketEnded(grpc::StatusCode code);
   // No version of `name` is left: what was counted for it goes to "other", and
   // its label is free for another name.
   void WeightsGone(std::string_view name);
@@ -81,6 +84,9 @@ class Metrics {
     int64_t staging_limit_bytes = 0;
     int64_t call_bytes = 0;
     int64_t call_limit_bytes = 0;
+    TicketTable::Stats tickets;
+    int64_t ticket_bytes = 0;
+    int64_t ticket_limit_bytes = 0;
     int64_t attach_streams = 0;
     int64_t execute_streams = 0;
     int64_t health_watches = 0;
@@ -101,6 +107,7 @@ class Metrics {
 
   std::array<MethodCounts, kMethods> methods_;
   std::array<std::atomic<uint64_t>, kCodes> stream_answers_{};
+  std::array<std::atomic<uint64_t>, kCodes> ticket_outcomes_{};
   SecondsHistogram queue_seconds_;
   SecondsHistogram launch_seconds_;
   SecondsHistogram device_seconds_;

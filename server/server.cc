@@ -31,6 +31,7 @@
 #include "server/open_streams.h"
 #include "server/service_context.h"
 #include "server/status_service.h"
+#include "server/tickets.h"
 #include "server/weights_service.h"
 #include "server/worker_pool.h"
 
@@ -125,6 +126,7 @@ class Server::Impl {
   CallGate& gate() { return gate_; }
   OpenStreams& streams() { return streams_; }
   HealthService& health() { return health_; }
+  Tickets& tickets() { return tickets_; }
 
  private:
   absl::Status StartGrpc();
@@ -148,10 +150,11 @@ class Server::Impl {
   const ServiceContext context_;
   HealthService health_{{"", v1::Gemm::service_full_name(), v1::Weights::service_full_name(),
                          v1::Memory::service_full_name(), v1::Status::service_full_name()}};
-  GemmService gemm_{context_};
+  Tickets tickets_{context_};
+  GemmService gemm_{context_, tickets_};
   WeightsService weights_{context_};
   MemoryService memory_{context_};
-  StatusService status_{context_};
+  StatusService status_{context_, tickets_};
   std::unique_ptr<grpc::Server> grpc_;
   std::unique_ptr<HttpServer> http_;
 };
@@ -247,6 +250,9 @@ std::string Server::Impl::MetricsPage() const {
                                .staging_limit_bytes = config_.staging_bytes,
                                .call_bytes = call_bytes_.used_bytes(),
                                .call_limit_bytes = config_.call_bytes,
+                               .tickets = tickets_.stats(),
+                               .ticket_bytes = tickets_.used_bytes(),
+                               .ticket_limit_bytes = config_.ticket_bytes,
                                .attach_streams = streams_.open(StreamKind::kAttach),
                                .execute_streams = streams_.open(StreamKind::kExecute),
                                .health_watches = health_.open_watches(),
@@ -260,6 +266,7 @@ void Server::Impl::Shutdown(absl::Duration grace) {
     grpc_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
     grpc_.reset();
   }
+  tickets_.EndAll();
   http_.reset();
 }
 
@@ -287,6 +294,7 @@ void Server::BeginDrain() {
 void Server::CloseGate() {
   impl_->gate().Close();
   impl_->streams().Enter(DrainStage::kClosed);
+  impl_->tickets().Close();
 }
 int Server::idle_fd() const { return impl_->gate().idle_fd(); }
 int64_t Server::calls_inside() const { return impl_->gate().inside(); }

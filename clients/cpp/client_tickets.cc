@@ -1,0 +1,48 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "clients/cpp/client.h"
+#include "clients/cpp/connection.h"
+
+namespace tetrad {
+
+absl::StatusOr<v1::SubmitResponse> Client::Submit(const v1::SubmitRequest& request,
+                                                  const CallOptions& call) {
+  return connection_->Unary(connection_->gemm, &v1::Gemm::Stub::Submit, request, call);
+}
+
+absl::StatusOr<v1::WaitResponse> Client::Wait(const v1::WaitRequest& request,
+                                              const CallOptions& call) {
+  CallOptions longer = call;
+  if (call.deadline == absl::ZeroDuration()) {
+    // The time to wait may be for ever; a call's may not.
+    const absl::Duration wait =
+        std::min(absl::Seconds(request.timeout_seconds()), connection_->options.transfer_deadline);
+    longer.deadline = connection_->options.deadline + std::max(wait, absl::ZeroDuration());
+  }
+  return connection_->Unary(connection_->gemm, &v1::Gemm::Stub::Wait, request, longer);
+}
+
+absl::Status Client::Watch(std::span<const std::string> tickets,
+                           const std::function<void(const v1::TicketEvent&)>& tell,
+                           const CallOptions& options) {
+  OutgoingCall call(options, connection_->options.transfer_deadline);
+  v1::WatchRequest request;
+  for (const std::string& ticket : tickets) request.add_tickets(ticket);
+  const auto reader = connection_->gemm.Watch(call.context(), request);
+  v1::TicketEvent event;
+  while (reader->Read(&event)) tell(event);
+  return connection_->Named(FromGrpcStatus(reader->Finish()));
+}
+
+absl::StatusOr<bool> Client::Cancel(const std::string& ticket, const CallOptions& call) {
+  v1::CancelRequest request;
+  request.set_ticket(ticket);
+  const auto response =
+      connection_->Unary(connection_->gemm, &v1::Gemm::Stub::Cancel, request, call);
+  if (!response.ok()) return response.status();
+  return response->cancelled();
+}
+
+}  // namespace tetrad
