@@ -166,7 +166,8 @@ TEST(TicketTest, AKeyIsOneRequestOfOneClient) {
   rig.ExpectBits(Outcome(*rig.client, ticket));
   rig.ExpectBits(Outcome(*tcp, theirs));
   // And none of them may use the other's ticket, or learn that it is one.
-  for (const auto& [client, foreign] : {std::pair(tcp.get(), ticket), {rig.client.get(), theirs}}) {
+  for (const auto& [client, foreign] :
+       {std::pair(tcp.get(), ticket), std::pair(rig.client.get(), theirs)}) {
     EXPECT_EQ(Wait(*client, foreign).status().code(), StatusCode::kNotFound);
     EXPECT_EQ(client->Cancel(foreign).status().code(), StatusCode::kNotFound);
     int code = 0;
@@ -244,7 +245,7 @@ TEST(TicketTest, CancelAndTimeLimitsOfWhatRunsAndWhatWaits) {
   const std::string next = Submit(*rig.client, SubmitOf(rig.execute));
   const std::string queued = Submit(*rig.client, SubmitOf(rig.execute));
   v1::SubmitRequest brief = SubmitOf(rig.execute);
-  brief.set_timeout_seconds(0.05);
+  brief.set_timeout_seconds(0.5);
   const std::string late = Submit(*rig.client, brief);
   EXPECT_TRUE(Eventually([&] { return Metric(rig.daemon, "tetrad_launches_queued") <= 1; }))
       << "one ends at its time limit";
@@ -266,7 +267,8 @@ TEST(TicketTest, CancelAndTimeLimitsOfWhatRunsAndWhatWaits) {
   EXPECT_EQ(*rig.client->Cancel(running), false);
   waiter.join();
   EXPECT_EQ(Outcome(*rig.client, queued).code(), kCancelled);
-  EXPECT_EQ(Metric(rig.daemon, "tetrad_launches_in_flight"), 2) << "what the device has it keeps";
+  EXPECT_TRUE(Eventually([&] { return Metric(rig.daemon, "tetrad_launches_in_flight") == 2; }))
+      << "what the device has it keeps";
   device.Resume();
   rig.ExpectBits(Outcome(*rig.client, next));
   EXPECT_EQ(Outcome(*rig.client, running).code(), kCancelled) << "its result is dropped";
@@ -281,16 +283,14 @@ TEST(TicketTest, ASubmitWhoseCallEndsGoesOnIfItHasAKey) {
   Rig rig;
   for (const std::string key : {"key", ""}) {
     StoppedThreads workers(rig.daemon.pid(), kWorkThreads);
-    EXPECT_EQ(rig.client
-                  ->Submit(SubmitOf(rig.execute, key),
-                           {.deadline = absl::Milliseconds(200), .cancel = {}})
-                  .status()
-                  .code(),
-              StatusCode::kDeadlineExceeded);
+    EXPECT_EQ(
+        rig.client->Submit(SubmitOf(rig.execute, key), {.deadline = absl::Seconds(1), .cancel = {}})
+            .status()
+            .code(),
+        StatusCode::kDeadlineExceeded);
     EXPECT_EQ(Metric(rig.daemon, "tetrad_tickets{state=\"admitting\"}"), 1);
-    // The daemon has noticed, too, when it answers later calls.
-    ASSERT_TRUE(Eventually([&] { return rig.client->GetStatus().ok(); }));
-    absl::SleepFor(absl::Milliseconds(100));
+    // The daemon notices by itself at the same time; nothing shows when.
+    absl::SleepFor(absl::Milliseconds(300));
     workers.Resume();
     if (key.empty()) {
       EXPECT_TRUE(rig.NothingLeft());
@@ -309,10 +309,11 @@ TEST(TicketTest, ASubmitWhoseCallEndsGoesOnIfItHasAKey) {
 TEST(TicketTest, AnExpiredOutcomeGivesItsMemoryBackAlthoughNobodyCalls) {
   Rig rig({}, {256, 8192, 32});  // 4 MiB
   v1::SubmitRequest request = SubmitOf(rig.execute, "k");
-  request.set_keep_seconds(1);
+  request.set_keep_seconds(4);
   const std::string ticket = Submit(*rig.client, request);
-  rig.ExpectBits(Outcome(*rig.client, ticket));
+  const v1::WaitResponse outcome = Outcome(*rig.client, ticket);
   EXPECT_GE(Metric(rig.daemon, "tetrad_ticket_bytes"), 4 << 20);
+  rig.ExpectBits(outcome);
   EXPECT_TRUE(Eventually([&] { return Metric(rig.daemon, "tetrad_ticket_bytes") == 0; }));
   EXPECT_EQ(Metric(rig.daemon, "tetrad_tickets{state=\"done\"}"), 0);
   EXPECT_EQ(Wait(*rig.client, ticket).status().code(), StatusCode::kNotFound);
@@ -394,7 +395,8 @@ TEST(TicketTest, WaitsThatNobodyReadsShareTheOutcome) {
     reader->Cancel();
     EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
   }
-  EXPECT_TRUE(Eventually([&] { return waiting() == 0; }));
+  readers.clear();  // with their connections, on which nobody would send anything any more
+  ASSERT_TRUE(Eventually([&] { return waiting() == 0; }));
   EXPECT_TRUE(Wait(*rig.client, ticket, 0)->done()) << "no client has the answer";
   // One is left unread while the ticket goes.
   auto last = std::make_unique<UnreadCall>(rig.daemon.socket(), "/tetrad.v1.Gemm/Wait", request);
