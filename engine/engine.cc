@@ -252,6 +252,9 @@ absl::Status Engine::Impl::Stage(const ExecuteRequest& request, Execution** stag
   const Plan& plan = found.entry->plan();
   TETRAD_RETURN_IF_ERROR(
       CheckInlineOperands(plan, request.operands, options_.max_inline_bytes, request.blocks));
+  if (request.reserve) {
+    TETRAD_RETURN_IF_ERROR(request.reserve(request.blocks != nullptr ? 0 : plan.wire.c_bytes));
+  }
   Execution& execution = slots_.Take();
   absl::Cleanup put = [&] { slots_.Put(execution); };
   OperandBlocks blocks;

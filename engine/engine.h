@@ -88,7 +88,10 @@ struct ExecuteRequest {
   std::string weights;                    // with a handle: overrides what it was prepared with
   InlineOperands operands;                // what it names must stay valid until Execute() returns
   const BlockOperands* blocks = nullptr;  // activations and output: there, not inline
-  Instant deadline = kNever;              // of the engine's clock
+  // Asked, if it is there, once the plan is known and before memory is taken, with
+  // the bytes of the output to copy out; an error refuses the request.
+  std::function<absl::Status(int64_t output_bytes)> reserve;
+  Instant deadline = kNever;  // of the engine's clock
   Priority priority = Priority::kNormal;
 };
 

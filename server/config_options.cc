@@ -201,7 +201,8 @@ std::span<const ConfigOption> ConfigOptions() {
        .most = 1 << 24},
       {.name = "ticket-bytes",
        .value = "BYTES",
-       .help = "Host memory of requests and outcomes of tickets, all together",
+       .help = "Host memory of requests and outcomes of tickets, all together; one client may "
+               "have half",
        .field = &Config::ticket_bytes,
        .least = 4096},
       {.name = "ticket-keep-seconds",

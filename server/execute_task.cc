@@ -25,8 +25,12 @@ struct ExecuteTask::Link {
   ExecuteTask* task = nullptr;            // valid while phase is not kEnded
 };
 
-ExecuteTask::ExecuteTask(const ServiceContext& service, const std::string& client)
-    : service_(service), client_(client), link_(std::make_shared<Link>()) {
+ExecuteTask::ExecuteTask(const ServiceContext& service, const std::string& client,
+                         Admission admission)
+    : service_(service),
+      client_(client),
+      admission_(std::move(admission)),
+      link_(std::make_shared<Link>()) {
   link_->task = this;
 }
 
@@ -80,8 +84,12 @@ absl::Status ExecuteTask::Hand(ExecutionId* id) {
   TETRAD_RETURN_IF_ERROR(Decode(*request_, decoded));
   decoded.request.client = client_;
   decoded.request.deadline = SteadyInstant(deadline_);
+  if (admission_.reserve) {
+    decoded.request.reserve = [this](int64_t bytes) { return admission_.reserve(bytes); };
+  }
   *id = service_.engine.Execute(
       decoded.request, [link = link_](Result result) { Completed(link, std::move(result)); });
+  if (*id != ExecutionId::kNone && admission_.admitted) admission_.admitted();
   return absl::OkStatus();
 }
 

@@ -38,7 +38,16 @@ class ExecuteTask {
   // of the ExecuteTask is touched afterwards: it may be destroyed there.
   using Done = absl::AnyInvocable<void(const absl::Status&)>;
 
-  ExecuteTask(const ServiceContext& service, const std::string& client);
+  // For who must know more than how it ends. Both on the thread that hands the
+  // request to the engine, before `done`.
+  struct Admission {
+    // Asked with the bytes of the output before memory is taken; may refuse.
+    absl::AnyInvocable<absl::Status(int64_t output_bytes)> reserve;
+    // The engine has it: what comes now is its outcome, and no refusal.
+    absl::AnyInvocable<void()> admitted;
+  };
+
+  ExecuteTask(const ServiceContext& service, const std::string& client, Admission admission = {});
   ~ExecuteTask();
   ExecuteTask(const ExecuteTask&) = delete;
   ExecuteTask& operator=(const ExecuteTask&) = delete;
@@ -73,6 +82,7 @@ class ExecuteTask {
   const v1::ExecuteRequest* request_ = nullptr;
   v1::ExecuteResponse* reply_ = nullptr;
   absl::Time deadline_;
+  Admission admission_;
   Done done_;
   int64_t taken_bytes_ = 0;
   const std::shared_ptr<Link> link_;

@@ -6,7 +6,10 @@
 #include "server/codec.h"
 #include "server/execute_call.h"
 #include "server/execute_stream.h"
+#include "server/submit_call.h"
 #include "server/unary_call.h"
+#include "server/wait_call.h"
+#include "server/watch_call.h"
 
 namespace tetrad {
 
@@ -45,6 +48,38 @@ grpc::ServerUnaryReactor* GemmService::Release(grpc::CallbackServerContext* cont
                    [this, request](const std::string& client) -> absl::Status {
                      TETRAD_RETURN_IF_ERROR(ValidateReference("plan", request->plan()));
                      return service_.engine.Release(client, request->plan());
+                   });
+}
+
+grpc::ServerUnaryReactor* GemmService::Submit(grpc::CallbackServerContext* context,
+                                              const v1::SubmitRequest* request,
+                                              v1::SubmitResponse* response) {
+  // The library made it for this call, and looks at it no more: taking its
+  // operands over saves a copy of them.
+  return StartSubmit(service_, tickets_, *context, const_cast<v1::SubmitRequest&>(*request),
+                     *response);
+}
+
+grpc::ServerUnaryReactor* GemmService::Wait(grpc::CallbackServerContext* context,
+                                            const grpc::ByteBuffer* request,
+                                            grpc::ByteBuffer* response) {
+  return StartWait(service_, tickets_, *context, *request, *response);
+}
+
+grpc::ServerWriteReactor<v1::TicketEvent>* GemmService::Watch(grpc::CallbackServerContext* context,
+                                                              const v1::WatchRequest* request) {
+  return StartWatch(service_, tickets_, *context, *request);
+}
+
+grpc::ServerUnaryReactor* GemmService::Cancel(grpc::CallbackServerContext* context,
+                                              const v1::CancelRequest* request,
+                                              v1::CancelResponse* response) {
+  return AnswerNow(service_, Method::kCancel, *context, {request, response},
+                   [this, request, response](const std::string& client) -> absl::Status {
+                     TETRAD_ASSIGN_OR_RETURN(const bool cancelled,
+                                             tickets_.Cancel(client, request->ticket()));
+                     response->set_cancelled(cancelled);
+                     return absl::OkStatus();
                    });
 }
 

@@ -1,19 +1,22 @@
 // SPDX-FileCopyrightText: The Tetrad Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// tetrad.v1.Gemm: plans and their execution.
+// tetrad.v1.Gemm: plans and their execution, tickets.
 #pragma once
 
 #include "tetrad/v1/gemm.grpc.pb.h"
 
 #include "server/execute_messages.h"
 #include "server/service_context.h"
+#include "server/tickets.h"
 
 namespace tetrad {
 
-class GemmService final : public v1::Gemm::CallbackService {
+// Wait takes and gives bytes, so that its replies can refer to outcomes.
+class GemmService final : public v1::Gemm::WithRawCallbackMethod_Wait<v1::Gemm::CallbackService> {
  public:
-  explicit GemmService(const ServiceContext& service) : service_(service) {
+  GemmService(const ServiceContext& service, Tickets& tickets)
+      : service_(service), tickets_(tickets) {
     SetMessageAllocatorFor_Execute(&messages_);
   }
   grpc::ServerUnaryReactor* Prepare(grpc::CallbackServerContext* context,
@@ -27,9 +30,21 @@ class GemmService final : public v1::Gemm::CallbackService {
   grpc::ServerUnaryReactor* Release(grpc::CallbackServerContext* context,
                                     const v1::ReleaseRequest* request,
                                     v1::ReleaseResponse* response) override;
+  grpc::ServerUnaryReactor* Submit(grpc::CallbackServerContext* context,
+                                   const v1::SubmitRequest* request,
+                                   v1::SubmitResponse* response) override;
+  grpc::ServerUnaryReactor* Wait(grpc::CallbackServerContext* context,
+                                 const grpc::ByteBuffer* request,
+                                 grpc::ByteBuffer* response) override;
+  grpc::ServerWriteReactor<v1::TicketEvent>* Watch(grpc::CallbackServerContext* context,
+                                                   const v1::WatchRequest* request) override;
+  grpc::ServerUnaryReactor* Cancel(grpc::CallbackServerContext* context,
+                                   const v1::CancelRequest* request,
+                                   v1::CancelResponse* response) override;
 
  private:
   const ServiceContext& service_;
+  Tickets& tickets_;
   ExecuteMessages messages_;
 };
 

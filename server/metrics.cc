@@ -62,6 +62,21 @@ MetricFamily Labelled(const char* name, const char* help, MetricType type, const
   return family;
 }
 
+// One sample per code that occurred, and OK.
+template <size_t kCodes>
+MetricFamily ByCode(const char* name, const char* help,
+                    const std::array<std::atomic<uint64_t>, kCodes>& counts) {
+  MetricFamily family{name, help, MetricType::Counter, {}};
+  for (size_t code = 0; code < kCodes; ++code) {
+    const uint64_t count = Read(counts[code]);
+    if (count == 0 && code != 0) continue;
+    family.metric.push_back(
+        Counter(static_cast<double>(count),
+                {{"code", std::string(CodeName(static_cast<grpc::StatusCode>(code)))}}));
+  }
+  return family;
+}
+
 struct Level {
   const char* name;
   const char* help;
@@ -116,6 +131,11 @@ Metrics::Refused Metrics::CountRefusal(Reason reason) {
                                                           : Refused::kNotYours;
   refused_[static_cast<size_t>(kind)].fetch_add(1, std::memory_order_relaxed);
   return kind;
+}
+
+void Metrics::TicketEnded(grpc::StatusCode code) {
+  const size_t index = std::min(static_cast<size_t>(code), kCodes - 1);
+  ticket_outcomes_[index].fetch_add(1, std::memory_order_relaxed);
 }
 
 void Metrics::WeightsGone(std::string_view name) {
@@ -197,18 +217,9 @@ std::vector<MetricFamily> Metrics::Collect(const Levels& levels, const DeviceLim
     families.push_back(std::move(*family));
   }
 
-  MetricFamily stream_answers{"tetrad_stream_requests_total",
-                              "Requests of ExecuteStreams answered, by gRPC status code.",
-                              MetricType::Counter,
-                              {}};
-  for (size_t code = 0; code < kCodes; ++code) {
-    const uint64_t answered = Read(stream_answers_[code]);
-    if (answered == 0 && code != 0) continue;
-    stream_answers.metric.push_back(
-        Counter(static_cast<double>(answered),
-                {{"code", std::string(CodeName(static_cast<grpc::StatusCode>(code)))}}));
-  }
-  families.push_back(std::move(stream_answers));
+  families.push_back(ByCode("tetrad_stream_requests_total",
+                            "Requests of ExecuteStreams answered, by gRPC status code.",
+                            stream_answers_));
   const auto refused = [this](Refused kind) {
     return static_cast<int64_t>(Read(refused_[static_cast<size_t>(kind)]));
   };
@@ -219,6 +230,14 @@ std::vector<MetricFamily> Metrics::Collect(const Levels& levels, const DeviceLim
                                {"BAD_CREDENTIAL", refused(Refused::kBadCredential)},
                                {"NOT_ALLOWED", refused(Refused::kNotAllowed)},
                                {"NOT_YOURS", refused(Refused::kNotYours)}}));
+  families.push_back(ByCode("tetrad_ticket_outcomes_total",
+                            "Tickets that have their outcome, by gRPC status code.",
+                            ticket_outcomes_));
+  families.push_back(Labelled("tetrad_tickets", "Tickets, by what they wait for.",
+                              MetricType::Gauge, "state",
+                              {{"admitting", levels.tickets.admitting},
+                               {"under_way", levels.tickets.under_way},
+                               {"done", levels.tickets.done}}));
   families.push_back(Labelled("tetrad_open_streams", "Streams that clients hold open, by kind.",
                               MetricType::Gauge, "kind",
                               {{"attach", levels.attach_streams},
@@ -313,6 +332,12 @@ std::vector<MetricFamily> Metrics::Collect(const Levels& levels, const DeviceLim
        number(levels.clients)},
       {"tetrad_client_calls_refused_total", "Calls refused because of client_calls.",
        MetricType::Counter, number(levels.refused_client_calls)},
+      {"tetrad_ticket_bytes", "Host memory of requests and outcomes of tickets.", MetricType::Gauge,
+       number(levels.ticket_bytes)},
+      {"tetrad_ticket_limit_bytes", "Host memory that those may take.", MetricType::Gauge,
+       number(levels.ticket_limit_bytes)},
+      {"tetrad_ticket_repeats_total", "Submits that found a ticket under their key.",
+       MetricType::Counter, number(levels.tickets.repeats)},
       {"tetrad_weights_bytes", "Device memory held by weights.", MetricType::Gauge,
        number(engine.weights_bytes)},
       {"tetrad_weights_versions", "Versions of weights, sealed or not.", MetricType::Gauge,

@@ -24,6 +24,7 @@
 #include "engine/engine.h"
 #include "engine/support/error_detail.h"
 #include "server/seconds_histogram.h"
+#include "server/ticket_table.h"
 
 namespace tetrad {
 
@@ -77,6 +78,8 @@ class Metrics {
   enum class Refused : uint8_t { kNoCredential, kBadCredential, kNotAllowed, kNotYours };
   static constexpr size_t kRefused = 4;
   Refused CountRefusal(Reason reason);
+  // A ticket has its outcome.
+  void TicketEnded(grpc::StatusCode code);
   // No version of `name` is left: what was counted for it goes to "other", and
   // its label is free for another name.
   void WeightsGone(std::string_view name);
@@ -90,6 +93,9 @@ class Metrics {
     int64_t call_limit_bytes = 0;
     int64_t clients = 0;
     int64_t refused_client_calls = 0;
+    TicketTable::Stats tickets;
+    int64_t ticket_bytes = 0;
+    int64_t ticket_limit_bytes = 0;
     int64_t attach_streams = 0;
     int64_t execute_streams = 0;
     int64_t health_watches = 0;
@@ -112,6 +118,7 @@ class Metrics {
   std::array<MethodCounts, kMethods> methods_;
   std::array<std::atomic<uint64_t>, kCodes> stream_answers_{};
   std::array<std::atomic<uint64_t>, kRefused> refused_{};
+  std::array<std::atomic<uint64_t>, kCodes> ticket_outcomes_{};
   SecondsHistogram queue_seconds_;
   SecondsHistogram launch_seconds_;
   SecondsHistogram device_seconds_;

@@ -38,6 +38,7 @@
 #include "server/refusals.h"
 #include "server/service_context.h"
 #include "server/status_service.h"
+#include "server/tickets.h"
 #include "server/tls_credentials.h"
 #include "server/tls_files.h"
 #include "server/weights_service.h"
@@ -131,6 +132,7 @@ class Server::Impl {
   std::string health_address;
   CallGate& gate() { return gate_; }
   OpenStreams& streams() { return streams_; }
+  Tickets& tickets() { return tickets_; }
 
  private:
   absl::Status StartGrpc();
@@ -166,10 +168,11 @@ class Server::Impl {
                                                      v1::Status::service_full_name(),
                                                      v1::Admin::service_full_name()};
   HealthService health_{services_};
-  GemmService gemm_{context_};
+  Tickets tickets_{context_};
+  GemmService gemm_{context_, tickets_};
   WeightsService weights_{context_};
   MemoryService memory_{context_};
-  StatusService status_{context_};
+  StatusService status_{context_, tickets_};
   AdminService admin_;
   std::unique_ptr<HealthServer> probes_;
   std::vector<std::shared_ptr<grpc::ServerCredentials>> credentials_;  // of grpc_
@@ -321,6 +324,9 @@ std::string Server::Impl::MetricsPage() const {
                                .call_limit_bytes = config_.call_bytes,
                                .clients = client_calls_.clients(),
                                .refused_client_calls = client_calls_.refused(),
+                               .tickets = tickets_.stats(),
+                               .ticket_bytes = tickets_.used_bytes(),
+                               .ticket_limit_bytes = config_.ticket_bytes,
                                .attach_streams = streams_.open(StreamKind::kAttach),
                                .execute_streams = streams_.open(StreamKind::kExecute),
                                .health_watches =
@@ -336,6 +342,7 @@ void Server::Impl::Shutdown(absl::Duration grace) {
     grpc_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
     grpc_.reset();
   }
+  tickets_.EndAll();
   // Last: until then whoever probes hears that the daemon is not serving.
   if (probes_ != nullptr) probes_->Shutdown(absl::ZeroDuration());
   http_.reset();
@@ -368,6 +375,7 @@ void Server::BeginDrain() {
 void Server::CloseGate() {
   impl_->gate().Close();
   impl_->streams().Enter(DrainStage::kClosed);
+  impl_->tickets().Close();
 }
 int Server::idle_fd() const { return impl_->gate().idle_fd(); }
 int64_t Server::calls_inside() const { return impl_->gate().inside(); }

@@ -64,6 +64,9 @@ grpc::ServerUnaryReactor* StatusService::GetStatus(grpc::CallbackServerContext* 
   return AnswerNow(service_, Method::kGetStatus, *context, {request, response},
                    [this, response](const std::string&) {
                      Fill(service_, *response);
+                     const TicketTable::Stats tickets = tickets_.stats();
+                     response->set_tickets(tickets.admitting + tickets.under_way + tickets.done);
+                     response->set_ticket_bytes(tickets_.used_bytes());
                      return absl::OkStatus();
                    });
 }

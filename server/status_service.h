@@ -7,18 +7,21 @@
 #include "tetrad/v1/status.grpc.pb.h"
 
 #include "server/service_context.h"
+#include "server/tickets.h"
 
 namespace tetrad {
 
 class StatusService final : public v1::Status::CallbackService {
  public:
-  explicit StatusService(const ServiceContext& service) : service_(service) {}
+  StatusService(const ServiceContext& service, const Tickets& tickets)
+      : service_(service), tickets_(tickets) {}
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
                                       const v1::GetStatusRequest* request,
                                       v1::GetStatusResponse* response) override;
 
  private:
   const ServiceContext& service_;
+  const Tickets& tickets_;
 };
 
 }  // namespace tetrad

@@ -3,15 +3,26 @@
 #include "server/step_alarm.h"
 
 #include <algorithm>
-#include <chrono>
 #include <mutex>
 #include <utility>
 
+#include <grpc/support/time.h>
 #include <grpcpp/alarm.h>
 
 #include "engine/steady_clock.h"
 
 namespace tetrad {
+namespace {
+
+// The library's timers count milliseconds, and may round down.
+constexpr int64_t kSlackNs = 1'000'000;
+
+gpr_timespec ToTimespec(Instant due) {
+  const int64_t left = std::max<int64_t>(due - SteadyNow(), 0) + kSlackNs;
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(left, GPR_TIMESPAN));
+}
+
+}  // namespace
 
 // An alarm's callback may come after the StepAlarm is gone, and then finds no state.
 struct StepAlarm::State : std::enable_shared_from_this<State> {
@@ -34,12 +45,10 @@ void StepAlarm::State::Arm(Instant at) {
   due = at;
   // A new one each time: one that rings must not be set again from its callback.
   alarm = std::make_unique<grpc::Alarm>();
-  alarm->Set(std::chrono::system_clock::now() +
-                 std::chrono::nanoseconds(std::max<Instant>(at - SteadyNow(), 0)),
-             [weak = weak_from_this()](bool rang) {
-               if (!rang) return;
-               if (const auto state = weak.lock()) state->Rang();
-             });
+  alarm->Set(ToTimespec(at), [weak = weak_from_this()](bool rang) {
+    if (!rang) return;
+    if (const auto state = weak.lock()) state->Rang();
+  });
 }
 
 void StepAlarm::State::Rang() {

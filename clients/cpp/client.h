@@ -124,6 +124,25 @@ class Client {
   // the whole stream; zero: the one for transfers.
   std::unique_ptr<ExecuteStream> OpenExecuteStream(const CallOptions& call = {});
 
+  // A request that outlives this call and the connection; the ticket is the way
+  // to its outcome (docs/tickets.md). With an idempotency key it may be submitted
+  // again, and runs once.
+  absl::StatusOr<v1::SubmitResponse> Submit(const v1::SubmitRequest& request,
+                                            const CallOptions& call = {});
+  // `done` says whether the outcome is in the answer: the response, or the code
+  // and message of a failed Execute. A status that is not OK is about the wait,
+  // and leaves the ticket as it is. A deadline of zero is the client's beyond
+  // the request's own time to wait.
+  absl::StatusOr<v1::WaitResponse> Wait(const v1::WaitRequest& request,
+                                        const CallOptions& call = {});
+  // Blocks until all tickets are done; `tell` is called on this thread for each.
+  // The deadline is that of the whole watch; zero: the one for transfers.
+  absl::Status Watch(std::span<const std::string> tickets,
+                     const std::function<void(const v1::TicketEvent&)>& tell,
+                     const CallOptions& call = {});
+  // False: its outcome was there already, and stays. Otherwise it is CANCELLED.
+  absl::StatusOr<bool> Cancel(const std::string& ticket, const CallOptions& call = {});
+
   // A lease, held as long as the result lives (attachment.h); with `resume` one
   // whose grace time runs. The deadline is that of getting it.
   absl::StatusOr<std::unique_ptr<Attachment>> Attach(const std::string& resume = {},

@@ -66,11 +66,26 @@ TEST(DeviceLostTest, EveryRequestIsToldAndTheDaemonExits) {
   ASSERT_TRUE(Eventually([&] { return Metric(daemon, "tetrad_launches_in_flight") == 1; }));
   const auto stream = client->OpenExecuteStream();
   for (uint64_t id = 0; id < 3; ++id) ASSERT_TRUE(stream->Submit(id, RequestOf(small, "small")));
+  v1::SubmitRequest submit;
+  *submit.mutable_execute() = RequestOf(small, "small");
+  const auto ticket = client->Submit(submit);
+  ASSERT_TRUE(ticket.ok()) << ticket.status();
+  absl::StatusOr<v1::WaitResponse> outcome;
+  std::jthread waiter([&] {
+    v1::WaitRequest wait;
+    wait.set_ticket(ticket->ticket());
+    wait.set_timeout_seconds(600);
+    outcome = client->Wait(wait);
+  });
 
   EXPECT_EQ(daemon.Wait(absl::Seconds(60)), EX_SOFTWARE);
   caller.join();
   EXPECT_EQ(executed.code(), absl::StatusCode::kUnavailable) << executed;
   EXPECT_THAT(std::string(executed.message()), HasSubstr("device"));
+  // The outcome, or that the daemon ends: whichever came first.
+  waiter.join();
+  EXPECT_EQ(outcome.ok() ? static_cast<absl::StatusCode>(outcome->code()) : outcome.status().code(),
+            absl::StatusCode::kUnavailable);
   int answers = 0;
   while (const auto answer = stream->Next()) {
     EXPECT_EQ(answer->code(), 14) << answer->message();

@@ -6,8 +6,10 @@
 //   hold     attaches, allocates a block, prepares a plan under the lease
 //   write    and writes to the block without end
 //   stream   and keeps an ExecuteStream full, reading no answer
+//   submit   and submits the request of that stream once
 //
-// Prints the name of the lease in a line when it is in the middle of that.
+// Prints the name of the lease, or of the ticket, in a line when it is in the
+// middle of that.
 // Ends only with a signal.
 #include <cstdio>
 #include <string>
@@ -82,12 +84,17 @@ int Main(const std::string& address, const std::string& mode, const std::string&
   if (!block.ok() || !prepared.ok()) return 1;
   const Stubs stubs(Connect(address));
   if (mode == "write") WriteForEver(stubs, lease, block->block());
-  if (mode == "stream") {
-    v1::ExecuteRequest request;
-    request.set_plan(prepared->plan());
-    request.mutable_inline_operands()->mutable_activations()->resize(
-        static_cast<size_t>(prepared->info().activation_bytes()));
-    StreamForEver(stubs, lease, request);
+  v1::SubmitRequest submit;
+  v1::ExecuteRequest& request = *submit.mutable_execute();
+  request.set_plan(prepared->plan());
+  request.mutable_inline_operands()->mutable_activations()->resize(
+      static_cast<size_t>(prepared->info().activation_bytes()));
+  if (mode == "stream") StreamForEver(stubs, lease, request);
+  if (mode == "submit") {
+    const auto submitted = client->Submit(submit);
+    if (!submitted.ok()) return 1;
+    Announce(submitted->ticket());
+    WaitForTheEnd();
   }
   Announce(lease);
   WaitForTheEnd();

@@ -6,55 +6,18 @@
 #include <csignal>
 #include <thread>
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "grpcpp/client_context.h"
 
-#include "engine/support/unique_fd.h"
+#include "tests/e2e/doomed_process.h"
 #include "tests/e2e/memory_client.h"
 
 namespace tetrad::e2e {
 namespace {
-
-// A process that works as told until it is killed (doomed_client.cc).
-class DoomedClient {
- public:
-  DoomedClient(const std::string& address, const std::string& mode, const std::string& weights) {
-    int ends[2];
-    EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-    const UniqueFd read(ends[0]), write(ends[1]);
-    std::string arguments[] = {DOOMED_CLIENT, address, mode, weights};
-    char* argv[] = {arguments[0].data(), arguments[1].data(), arguments[2].data(),
-                    arguments[3].data(), nullptr};
-    posix_spawn_file_actions_t actions;
-    ::posix_spawn_file_actions_init(&actions);
-    ::posix_spawn_file_actions_adddup2(&actions, write.get(), 1);
-    EXPECT_EQ(::posix_spawn(&pid_, DOOMED_CLIENT, &actions, nullptr, argv, environ), 0);
-    ::posix_spawn_file_actions_destroy(&actions);
-    for (char c; ::read(read.get(), &c, 1) == 1 && c != '\n';) lease_.push_back(c);
-    EXPECT_THAT(lease_, ::testing::StartsWith("lease-"));
-  }
-  ~DoomedClient() { Kill(); }
-
-  const std::string& lease() const { return lease_; }
-  void Signal(int signal) const { ::kill(pid_, signal); }
-  void Kill() {
-    if (pid_ <= 0) return;
-    Signal(SIGKILL);
-    ::waitpid(std::exchange(pid_, -1), nullptr, 0);
-  }
-
- private:
-  pid_t pid_ = -1;
-  std::string lease_;
-};
 
 // One group of N 4096 and K 2048, for the client to be killed.
 std::string RegisterForDoomed(const Stubs& stubs) {
@@ -146,7 +109,7 @@ TEST(LeaseTest, KilledClientsLeaveNothing) {
   for (const char* mode : {"hold", "write", "stream"}) {
     for (const std::string& address : {daemon.socket(), daemon.tcp()}) {
       SCOPED_TRACE(absl::StrCat(mode, " ", address));
-      DoomedClient doomed(address, mode, weights);
+      DoomedProcess doomed(address, mode, weights);
       EXPECT_EQ(client->GetStatus()->blocks(), 1);
       EXPECT_EQ(client->GetStatus()->plan_handles(), 1);
       doomed.Kill();
@@ -236,7 +199,7 @@ TEST(LeaseTest, ClientsThatStandStillAreDetached) {
   const Stubs stubs(daemon);
   const auto client = ConnectClient(daemon.socket());
   const auto attachment = AttachTo(*client);  // one that only waits, and stays
-  DoomedClient doomed(daemon.tcp(), "hold", RegisterForDoomed(stubs));
+  DoomedProcess doomed(daemon.tcp(), "hold", RegisterForDoomed(stubs));
   EXPECT_EQ(client->GetStatus()->leases(), 2);
   doomed.Signal(SIGSTOP);
   const absl::Time stopped = absl::Now();

@@ -1,0 +1,63 @@
+// SPDX-FileCopyrightText: The Tetrad Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "clients/cpp/client.h"
+#include "clients/cpp/connection.h"
+
+namespace tetrad {
+
+absl::StatusOr<v1::SubmitResponse> Client::Submit(const v1::SubmitRequest& request,
+                                                  const CallOptions& call) {
+  const Rpc rpc = request.idempotency_key().empty() ? Rpc::kSubmit : Rpc::kSubmitWithKey;
+  return connection_->Unary(rpc, connection_->gemm, &v1::Gemm::Stub::Submit, request, call);
+}
+
+absl::StatusOr<v1::WaitResponse> Client::Wait(const v1::WaitRequest& request,
+                                              const CallOptions& call) {
+  CallOptions longer = call;
+  if (call.deadline == absl::ZeroDuration()) {
+    // The time to wait may be for ever; a call's may not.
+    const absl::Duration wait =
+        std::min(absl::Seconds(request.timeout_seconds()), connection_->options.transfer_deadline);
+    longer.deadline = connection_->options.deadline + std::max(wait, absl::ZeroDuration());
+  }
+  const Rpc rpc = request.forget() ? Rpc::kWaitAndForget : Rpc::kWait;
+  return connection_->Unary(rpc, connection_->gemm, &v1::Gemm::Stub::Wait, request, longer);
+}
+
+absl::Status Client::Watch(std::span<const std::string> tickets,
+                           const std::function<void(const v1::TicketEvent&)>& tell,
+                           const CallOptions& options) {
+  std::vector<std::string> left(tickets.begin(), tickets.end());
+  return connection_->Repeated(
+      Rpc::kWatch, options, connection_->options.transfer_deadline,
+      [&](absl::Time deadline) -> Attempted {
+        OutgoingCall call(options, deadline, *connection_->token);
+        v1::WatchRequest request;
+        for (const std::string& ticket : left) request.add_tickets(ticket);
+        const auto reader = connection_->gemm.Watch(call.context(), request);
+        v1::TicketEvent event;
+        while (reader->Read(&event)) {
+          std::erase(left, event.ticket());  // told of once, however often this is repeated
+          tell(event);
+        }
+        const absl::Status status = FromGrpcStatus(reader->Finish());
+        // All was told; a daemon that broke off then has nothing to add.
+        if (left.empty() && !tickets.empty()) return {absl::OkStatus()};
+        return {status};
+      });
+}
+
+absl::StatusOr<bool> Client::Cancel(const std::string& ticket, const CallOptions& call) {
+  v1::CancelRequest request;
+  request.set_ticket(ticket);
+  const auto response =
+      connection_->Unary(Rpc::kCancel, connection_->gemm, &v1::Gemm::Stub::Cancel, request, call);
+  if (!response.ok()) return response.status();
+  return response->cancelled();
+}
+
+}  // namespace tetrad
