@@ -27,10 +27,23 @@ struct ClosedService {
   const LoadTeam load_team;
   Access access{""};
   Refusals refusals{log, metrics};
-  const ServiceContext context{
-      config,       *engine, metrics, gate,     client_calls,    streams,    log,
-      access,       refusals, checkpoint_root, call_bytes, work, replies, loads,
-      load_team,    absl::Now(), Identities({{.kind = ListenAddress::Kind::kUnix}})};
+  const ServiceContext context{config,
+                               *engine,
+                               metrics,
+                               gate,
+                               client_calls,
+                               streams,
+                               log,
+                               access,
+                               refusals,
+                               checkpoint_root,
+                               call_bytes,
+                               work,
+                               replies,
+                               loads,
+                               load_team,
+                               absl::Now(),
+                               Identities({{.kind = ListenAddress::Kind::kUnix}})};
 };
 
 // Without it every call takes a hop to another thread more, which no result shows.

@@ -51,19 +51,12 @@ class HttpServer::Handler {
     const bool with_body = method != "HEAD";
     const Page answer = with_body && method != "GET"
                             ? Page{.status = "405 Method Not Allowed",
-                                   .body = "only GET and HEAD are answered
-",
-                                   .header = "Allow: GET, HEAD
-"}
+                                   .body = "only GET and HEAD are answered\n",
+                                   .header = "Allow: GET, HEAD\r\n"}
                             : Find(*connection);
-    std::string text = absl::StrCat("HTTP/1.1 ", answer.status, "
-Content-Type: ", answer.type,
-                                    "
-Content-Length: ", answer.body.size(), "
-",
-                                    answer.header, "Connection: close
-
-");
+    std::string text = absl::StrCat("HTTP/1.1 ", answer.status, "\r\nContent-Type: ", answer.type,
+                                    "\r\nContent-Length: ", answer.body.size(), "\r\n",
+                                    answer.header, "Connection: close\r\n\r\n");
     if (with_body) text += answer.body;
     mg_write(connection, text.data(), text.size());
   }

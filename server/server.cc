@@ -317,22 +317,22 @@ HttpServer::Answer Server::Impl::MayScrape(const HttpServer::Asker& asker) {
 }
 
 std::string Server::Impl::MetricsPage() const {
-  const Metrics::Levels levels{.engine = engine_.Stats(),
-                               .plan_capacity = config_.plan_capacity,
-                               .staging_limit_bytes = config_.staging_bytes,
-                               .call_bytes = call_bytes_.used_bytes(),
-                               .call_limit_bytes = config_.call_bytes,
-                               .clients = client_calls_.clients(),
-                               .refused_client_calls = client_calls_.refused(),
-                               .tickets = tickets_.stats(),
-                               .ticket_bytes = tickets_.used_bytes(),
-                               .ticket_limit_bytes = config_.ticket_bytes,
-                               .attach_streams = streams_.open(StreamKind::kAttach),
-                               .execute_streams = streams_.open(StreamKind::kExecute),
-                               .health_watches =
-                                   health_.open_watches() +
-                                   (probes_ == nullptr ? 0 : probes_->health().open_watches()),
-                               .serving = !gate_.closing()};
+  const Metrics::Levels levels{
+      .engine = engine_.Stats(),
+      .plan_capacity = config_.plan_capacity,
+      .staging_limit_bytes = config_.staging_bytes,
+      .call_bytes = call_bytes_.used_bytes(),
+      .call_limit_bytes = config_.call_bytes,
+      .clients = client_calls_.clients(),
+      .refused_client_calls = client_calls_.refused(),
+      .tickets = tickets_.stats(),
+      .ticket_bytes = tickets_.used_bytes(),
+      .ticket_limit_bytes = config_.ticket_bytes,
+      .attach_streams = streams_.open(StreamKind::kAttach),
+      .execute_streams = streams_.open(StreamKind::kExecute),
+      .health_watches =
+          health_.open_watches() + (probes_ == nullptr ? 0 : probes_->health().open_watches()),
+      .serving = !gate_.closing()};
   return prometheus::TextSerializer().Serialize(metrics_.Collect(levels, engine_.device_limits()));
 }
 

@@ -29,8 +29,8 @@
 
 #include "server/call.h"
 #include "server/client_bytes.h"
-#include "server/step_alarm.h"
 #include "server/service_context.h"
+#include "server/step_alarm.h"
 #include "server/ticket_table.h"
 
 namespace tetrad {
