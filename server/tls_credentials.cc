@@ -38,8 +38,9 @@ class Credentials final : public grpc::ServerCredentials {
     std::shared_ptr<const TlsPems> pems = credentials.files_.current();
     if (pems == credentials.fetched_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     const grpc_ssl_pem_key_cert_pair pair{pems->key.c_str(), pems->certificate.c_str()};
-    *config = ::grpc_ssl_server_certificate_config_create(
-        pems->client_ca.empty() ? nullptr : pems->client_ca.c_str(), &pair, 1);
+    // The library wants roots even if nothing is verified against them.
+    const std::string& roots = pems->client_ca.empty() ? pems->certificate : pems->client_ca;
+    *config = ::grpc_ssl_server_certificate_config_create(roots.c_str(), &pair, 1);
     credentials.fetched_ = std::move(pems);
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
   }

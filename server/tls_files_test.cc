@@ -84,9 +84,9 @@ TEST_F(TlsFilesTest, OldPairServesUntilBothFilesOfTheNewOneAreThere) {
 
 TEST_F(TlsFilesTest, OldFilesServeWhileNewOnesAreGoneOrRubbish) {
   const auto files = Open();
-  const auto before = files->current();
   for (const std::string* path :
        {&config_.tls_certificate, &config_.tls_key, &config_.tls_client_ca}) {
+    const auto before = files->current();
     std::ifstream stream(*path);
     const std::string good{std::istreambuf_iterator<char>(stream), {}};
     std::filesystem::remove(*path);
