@@ -3,8 +3,6 @@
 #include "engine/weights.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -21,26 +19,6 @@ namespace tetrad {
 namespace {
 
 constexpr int64_t kOperandSpacing = 256;  // of codes and scales within the allocation
-constexpr size_t kMaxNameBytes = 128;
-
-bool IsNameCharacter(char c) {
-  return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
-         c == '_' || c == '/' || c == '-';
-}
-
-absl::Status ValidateName(const char* field, std::string_view name) {
-  if (name.empty() || name.size() > kMaxNameBytes ||
-      !std::all_of(name.begin(), name.end(), IsNameCharacter)) {
-    return FieldError(
-        {field, std::string(name.substr(0, kMaxNameBytes)),
-         "1 to 128 characters of A-Z a-z 0-9 . _ / -"},
-        Reason::kFieldMalformed,
-        absl::StrCat("name: must be 1 to 128 characters of A-Z a-z 0-9 . _ / - (no @), has ",
-                     name.size()));
-  }
-  return absl::OkStatus();
-}
-
 int64_t TotalCodeBytes(const WeightsSpec& spec) {
   int64_t bytes = 0;
   for (const GroupDims& dims : spec.groups) bytes += CodeBytes(dims.n, dims.k);
@@ -55,50 +33,7 @@ int64_t TotalScaleBytes(const WeightsSpec& spec) {
   return bytes;
 }
 
-struct Reference {
-  std::string_view name;
-  std::optional<int64_t> version;
-};
-
-absl::StatusOr<Reference> ParseReference(std::string_view text) {
-  Reference reference;
-  const size_t at = text.find('@');
-  reference.name = text.substr(0, at);
-  TETRAD_RETURN_IF_ERROR(ValidateName("weights", reference.name));
-  if (at != std::string_view::npos) {
-    const std::string_view digits = text.substr(at + 1);
-    int64_t version = 0;
-    const auto [end, error] =
-        std::from_chars(digits.data(), digits.data() + digits.size(), version);
-    if (error != std::errc() || end != digits.data() + digits.size() || version < 1) {
-      return FieldError({"weights", std::string(text), "NAME@VERSION"}, Reason::kFieldMalformed,
-                        "weights: the part after @ must be a positive version number");
-    }
-    reference.version = version;
-  }
-  return reference;
-}
-
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
-
-absl::Status CheckFactors(absl::string_view field, const std::vector<float>& values,
-                          size_t groups) {
-  if (!values.empty() && values.size() != groups) {
-    return FieldError({std::string(field), absl::StrCat(values.size(), " values"),
-                       absl::StrCat(groups, " values")},
-                      Reason::kSizeMismatch,
-                      absl::StrCat(field, ": ", values.size(), " values for ", groups, " groups"));
-  }
-  GroupErrors errors;
-  for (size_t g = 0; g < values.size(); ++g) {
-    if (std::isfinite(values[g])) continue;
-    errors.Add([&]() -> FieldViolation {
-      return {absl::StrCat(field, "[", g, "]"), absl::StrCat(values[g]), "a finite number",
-              static_cast<int64_t>(g)};
-    });
-  }
-  return errors.status();
-}
 
 const char* FieldOf(WeightsOperand operand) {
   return operand == WeightsOperand::kScales ? "scales" : "codes";
@@ -136,48 +71,6 @@ absl::Status CheckReplaces(const WeightsVersion* sealed, const WeightsVersion& b
 }
 
 }  // namespace
-
-absl::Status ValidateWeightsSpec(const WeightsSpec& spec) {
-  TETRAD_RETURN_IF_ERROR(ValidateName("name", spec.name));
-  if (spec.groups.empty()) {
-    return FieldError({"groups", "", "at least 1 group"}, Reason::kFieldMissing,
-                      "groups=0 must be at least 1");
-  }
-  if (static_cast<uint8_t>(spec.scale_layout) > 1) {
-    return FieldError({"scale_layout", absl::StrCat(static_cast<int>(spec.scale_layout))},
-                      Reason::kUnknownEnumValue, "scale_layout is not one of the known values");
-  }
-  // Sums stay far below 2^63: a group has at most 2^61 codes, so check as we go.
-  constexpr int64_t kMaxBytes = int64_t{1} << 46;
-  int64_t bytes = 0;
-  GroupErrors errors;
-  for (size_t g = 0; g < spec.groups.size(); ++g) {
-    const auto [n, k] = spec.groups[g];
-    const auto add = [&errors, g](const char* name, int32_t value, std::string limit) {
-      errors.Add([&]() -> FieldViolation {
-        return {absl::StrCat("groups[", g, "].", name), absl::StrCat(value), limit,
-                static_cast<int64_t>(g)};
-      });
-    };
-    if (n < 1) add("n", n, "at least 1");
-    if (k < 1 || k % kKMultiple != 0) {
-      add("k", k, absl::StrCat("a positive multiple of ", kKMultiple));
-    }
-    if (!errors.empty()) continue;
-    // n * k < 2^62, but a single group beyond the limit must not be summed.
-    const int64_t codes = CodeBytes(n, k);
-    if (codes > kMaxBytes || (bytes += codes) > kMaxBytes) {
-      return FieldError(
-          {absl::StrCat("groups[", g, "]"), absl::StrCat("n=", n, " k=", k),
-           absl::StrCat("at most ", kMaxBytes, " bytes in all"), static_cast<int64_t>(g)},
-          Reason::kFieldOutOfRange,
-          absl::StrCat("group ", g, ": weights exceed the limit of ", kMaxBytes, " bytes"));
-    }
-  }
-  TETRAD_RETURN_IF_ERROR(errors.status());
-  TETRAD_RETURN_IF_ERROR(CheckFactors("alpha", spec.alpha, spec.groups.size()));
-  return CheckFactors("input_scale", spec.input_scale, spec.groups.size());
-}
 
 WeightsVersion::WeightsVersion(Pool& pool, WeightsSpec spec, int64_t version, ScaleLayout layout,
                                Allocation memory)
@@ -509,7 +402,7 @@ void WeightsRegistry::Forget(Pending& pending) {
 
 absl::StatusOr<std::shared_ptr<const WeightsVersion>> WeightsRegistry::Resolve(
     std::string_view text) const {
-  TETRAD_ASSIGN_OR_RETURN(const Reference reference, ParseReference(text));
+  TETRAD_ASSIGN_OR_RETURN(const WeightsReference reference, ParseWeightsReference(text));
   std::lock_guard lock(mutex_);
   const auto at = names_.find(reference.name);
   if (at == names_.end()) {
@@ -534,7 +427,7 @@ absl::StatusOr<std::shared_ptr<const WeightsVersion>> WeightsRegistry::Resolve(
 }
 
 absl::StatusOr<int> WeightsRegistry::Drop(std::string_view text) {
-  TETRAD_ASSIGN_OR_RETURN(const Reference reference, ParseReference(text));
+  TETRAD_ASSIGN_OR_RETURN(const WeightsReference reference, ParseWeightsReference(text));
   std::vector<std::shared_ptr<const void>> dropped;  // freed after the lock is gone
   {
     std::lock_guard lock(mutex_);

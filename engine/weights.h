@@ -35,20 +35,10 @@
 #include "engine/device.h"
 #include "engine/pool.h"
 #include "engine/reclaimer.h"
+#include "engine/weights_spec.h"
 #include "engine/written_ranges.h"
 
 namespace tetrad {
-
-struct WeightsSpec {
-  std::string name;  // [A-Za-z0-9._/-]{1,128}
-  std::vector<GroupDims> groups;
-  ScaleLayout scale_layout = ScaleLayout::kLinear;
-  std::vector<float> alpha;        // per group, finite; empty: 1
-  std::vector<float> input_scale;  // per group where a checkpoint has one; informative
-  std::string source;              // for listings
-};
-
-absl::Status ValidateWeightsSpec(const WeightsSpec& spec);
 
 enum class WeightsOperand : uint8_t { kCodes = 0, kScales = 1 };
 

@@ -97,7 +97,7 @@ absl::Status Client::Connection::Repeated(Rpc rpc, const CallOptions& call,
   const absl::Time deadline = DeadlineOf(call, default_deadline);
   CallRetries calls(rpc, options.attempts, deadline);
   for (;;) {
-    const int64_t generation = token->generation();
+    const int64_t generation = token->empty() ? 0 : token->generation();
     Attempted attempted{AwaitConnection(deadline, call.cancel)};
     const bool sent = attempted.status.ok();
     if (sent) attempted = attempt(deadline);

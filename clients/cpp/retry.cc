@@ -4,13 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
 
-#include "absl/strings/cord.h"
-#include "google/rpc/error_details.pb.h"
-#include "google/rpc/status.pb.h"
-
-#include "clients/cpp/status_mapping.h"
+#include "clients/cpp/error_info.h"
 
 namespace tetrad {
 namespace {
@@ -85,29 +80,6 @@ constexpr bool InOrder() {
 }
 static_assert(InOrder(), "a rule per Rpc, in the order of the enumeration");
 
-struct Details {
-  std::string reason;
-  std::optional<absl::Duration> retry_delay;
-};
-
-Details DetailsOf(const absl::Status& status) {
-  Details details;
-  google::rpc::Status wire;
-  const auto payload = status.GetPayload(kStatusDetailsUrl);
-  if (!payload.has_value() || !wire.ParseFromString(std::string(*payload))) return details;
-  for (const google::protobuf::Any& any : wire.details()) {
-    google::rpc::ErrorInfo info;
-    google::rpc::RetryInfo retry;
-    if (any.UnpackTo(&info)) details.reason = info.reason();
-    if (any.UnpackTo(&retry)) {
-      details.retry_delay = std::max(absl::Seconds(retry.retry_delay().seconds()) +
-                                         absl::Nanoseconds(retry.retry_delay().nanos()),
-                                     absl::ZeroDuration());
-    }
-  }
-  return details;
-}
-
 }  // namespace
 
 std::span<const RetryRule> RetryRules() { return kRules; }
@@ -127,14 +99,14 @@ bool RetryBudget::Spend(absl::Time now) {
 bool CallRetries::MayRepeat(const absl::Status& status, bool sent,
                             std::optional<absl::Duration>& delay) const {
   if (repeat_ == kNever) return false;
-  const Details details = DetailsOf(status);
-  delay = details.retry_delay;
+  const std::optional<ErrorInfo> info = ErrorInfoOf(status);
+  if (info.has_value()) delay = info->retry_delay;
   switch (status.code()) {
     // Without a delay it is not the daemon's: a message too large, for example.
     case absl::StatusCode::kResourceExhausted:
       return delay.has_value();
     case absl::StatusCode::kUnavailable:
-      return !sent || repeat_ == kAlways || details.reason == "DRAINING";
+      return !sent || repeat_ == kAlways || (info.has_value() && info->reason == "DRAINING");
     default:
       return false;
   }
