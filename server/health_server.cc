@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 
 #include "engine/support/status_macros.h"
+#include "server/bare_builder.h"
 
 namespace tetrad {
 namespace {
@@ -31,6 +32,7 @@ absl::StatusOr<std::unique_ptr<HealthServer>> HealthServer::Start(
   std::unique_ptr<HealthServer> server(new HealthServer(std::move(address), services));
   ListenAddress& at = server->address_;
   grpc::ServerBuilder builder;
+  builder.SetOption(std::make_unique<BareBuilder>());
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);

@@ -25,7 +25,6 @@ namespace tetrad {
 
 class HealthServer {
  public:
-  // Before the reflection plugin is installed: that goes into every server built later.
   static absl::StatusOr<std::unique_ptr<HealthServer>> Start(
       ListenAddress address, const SocketPermissions& permissions,
       const std::set<std::string, std::less<>>& services);

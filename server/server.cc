@@ -26,6 +26,7 @@
 #include "engine/support/status_macros.h"
 #include "server/access.h"
 #include "server/admin_service.h"
+#include "server/bare_builder.h"
 #include "server/call_gate.h"
 #include "server/gemm_service.h"
 #include "server/health_server.h"
@@ -254,8 +255,9 @@ void Server::Impl::SetArguments(grpc::ServerBuilder& builder) const {
 }
 
 absl::Status Server::Impl::StartGrpc() {
-  if (!config_.no_reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
+  if (config_.no_reflection) builder.SetOption(std::make_unique<BareBuilder>());
   SetArguments(builder);
   std::vector<ListenAddress>& addresses = listeners_.grpc;
   std::vector<int> ports(addresses.size(), 0);
