@@ -397,14 +397,20 @@ class Stream {
 
   World& world_;
   CallGate gate_;
+  ClientCalls client_calls_{1};
   OpenStreams streams_;
+  Access access_{""};
+  Refusals refusals_{world_.log, world_.metrics};
   grpc::CallbackServerContext context_;
   const ServiceContext service_{world_.config,
                                 *world_.engine,
                                 world_.metrics,
                                 gate_,
+                                client_calls_,
                                 streams_,
                                 world_.log,
+                                access_,
+                                refusals_,
                                 world_.checkpoint_root,
                                 world_.call_bytes,
                                 world_.work,

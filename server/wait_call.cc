@@ -83,7 +83,7 @@ class WaitCall final : public grpc::ServerUnaryReactor {
       const grpc::Slice nothing;
       response_ = grpc::ByteBuffer(&nothing, 1);
     }
-    call_.AddSent(static_cast<int64_t>(response_.Length()));
+    call_.AwaitReply(static_cast<int64_t>(response_.Length()));
     Finish(call_.End(absl::OkStatus()));
   }
 

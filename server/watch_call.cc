@@ -53,6 +53,7 @@ class WatchCall final : public grpc::ServerWriteReactor<v1::TicketEvent>,
   size_t left_ = 0;                     // tickets not heard of; guarded by mutex_
   bool closed_ = false;                 // the gate; guarded by mutex_
   bool cancelled_ = false;              // guarded by mutex_
+  bool stalled_ = false;                // the client took no event; guarded by mutex_
   bool writing_ = true;                 // or starting; guarded by mutex_
   bool finished_ = false;               // guarded by mutex_
 };
@@ -122,7 +123,8 @@ void WatchCall::HearClosed() {
 void WatchCall::OnWriteDone(bool ok) {
   std::unique_lock lock(mutex_);
   writing_ = false;
-  cancelled_ |= !ok;
+  stalled_ |= !call_.ClientMoved();
+  cancelled_ |= !ok || stalled_;
   Step(std::move(lock));
 }
 
@@ -142,11 +144,13 @@ void WatchCall::Step(std::unique_lock<std::mutex> lock) {
     call_.AddSent(static_cast<int64_t>(event_.ByteSizeLong()));
     writing_ = true;
     lock.unlock();
+    call_.AwaitClient();
     return StartWrite(&event_);
   }
   if (!cancelled_ && left_ > 0 && !closed_) return;
   finished_ = true;
-  const absl::Status status = cancelled_ ? CancelledStatus(context_)
+  const absl::Status status = stalled_     ? call_.Stalled()
+                              : cancelled_ ? CancelledStatus(context_)
                               : left_ == 0
                                   ? absl::OkStatus()
                                   : ReasonError(Reason::kDraining, "the daemon is shutting down");
@@ -156,6 +160,7 @@ void WatchCall::Step(std::unique_lock<std::mutex> lock) {
 
 void WatchCall::OnDone() {
   const std::shared_ptr<WatchCall> self = std::move(self_);
+  call_.StopWaiting();
   for (const WaiterId waiter : waiters_) tickets_.StopWaiting(waiter);
 }
 

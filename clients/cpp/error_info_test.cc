@@ -19,7 +19,7 @@ google::rpc::Status Details(const char* domain) {
   google::rpc::ErrorInfo info;
   info.set_reason("QUEUE_FULL");
   info.set_domain(domain);
-  (*info.mutable_metadata())["limit"] = "7";
+  info.mutable_metadata()->insert({"limit", "7"});
   details.add_details()->PackFrom(info);
   google::rpc::RetryInfo retry;
   retry.mutable_retry_delay()->set_seconds(2);

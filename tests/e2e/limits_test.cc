@@ -103,6 +103,26 @@ TEST(LimitsTest, MetadataOfACall) {
   EXPECT_EQ(GetStatus(stubs).error_code(), kOk);
 }
 
+// Libraries of clients refuse some of these themselves; peers that are none need not.
+TEST(LimitsTest, DeadlinesAtBothEnds) {
+  const Daemon daemon;
+  const auto trailers = [&](const std::string& timeout) {
+    RawConnection raw(daemon.tcp());
+    EXPECT_TRUE(raw.AcceptSettings(absl::Seconds(30)));
+    raw.Call(1, kGetStatus, 0, timeout);
+    raw.Message(1, "");
+    raw.HalfClose(1);
+    EXPECT_TRUE(raw.WaitForEnd(1, absl::Seconds(30)));
+    return raw.Trailers(1);
+  };
+  const std::string status("grpc-status\x01");
+  EXPECT_THAT(trailers(""), HasSubstr(status + "0"));
+  EXPECT_THAT(trailers("60S"), HasSubstr(status + "0"));
+  EXPECT_THAT(trailers("99999999H"), HasSubstr(status + "0"));  // the longest there is
+  EXPECT_THAT(trailers("1n"), HasSubstr(status + "4"));
+  EXPECT_THAT(trailers("0n"), HasSubstr(status + "4"));
+}
+
 TEST(LimitsTest, CallsOfAConnection) {
   const Daemon daemon({"--connection-calls", "3"});
   const Stubs stubs(daemon);

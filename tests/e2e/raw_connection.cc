@@ -102,11 +102,13 @@ void RawConnection::Frame(uint8_t type, uint8_t flags, uint32_t stream,
   Send(FrameHead(payload.size(), type, flags, stream) + payload);
 }
 
-void RawConnection::Call(uint32_t stream, const std::string& path, size_t padding) {
+void RawConnection::Call(uint32_t stream, const std::string& path, size_t padding,
+                         const std::string& timeout) {
   StreamOf(stream);
   std::string headers =
       absl::StrCat("\x83\x86\x04", Text(path), "\x01", Text("localhost"),
                    Field("content-type", "application/grpc"), Field("te", "trailers"));
+  if (!timeout.empty()) headers += Field("grpc-timeout", timeout);
   if (padding > 0) headers += Field("x-padding", std::string(padding, 'p'));
   // HEADERS and as many CONTINUATIONs (type 9) as it takes.
   for (size_t at = 0; at == 0 || at < headers.size(); at += kFrameBytes) {

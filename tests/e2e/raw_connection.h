@@ -36,8 +36,10 @@ class RawConnection {
 
   void Send(const std::string& bytes);
   void Frame(uint8_t type, uint8_t flags, uint32_t stream, const std::string& payload);
-  // A call of "/tetrad.v1.Gemm/Execute"; `padding` bytes of metadata besides.
-  void Call(uint32_t stream, const std::string& path, size_t padding = 0);
+  // A call of "/tetrad.v1.Gemm/Execute"; `padding` bytes of metadata besides, and
+  // `timeout` as HTTP/2 carries it, e.g. "100m".
+  void Call(uint32_t stream, const std::string& path, size_t padding = 0,
+            const std::string& timeout = {});
   // One whole message, as far as the daemon lets it in.
   void Message(uint32_t stream, const std::string& message);
   // The first `bytes` of one of `message_bytes`.

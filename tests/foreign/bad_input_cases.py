@@ -34,6 +34,11 @@ class World:
     def new(self, name, /, **fields):
         return self.api.new(name, **fields)
 
+    @property
+    def no_ticket(self):
+        """Like one, but of no request."""
+        return self.ticket[:-1] + ("0" if self.ticket[-1] != "0" else "1")
+
     def signature(self, **fields):
         given = {"weights": "good", "activation_type": 3, "output_type": 3}
         if not {"exact", "capacity"} & set(fields):
@@ -122,7 +127,7 @@ def prepare_cases():
     yield case("negative rows", RANGE, "m", exact=rows(1, -1))
     yield case("negative stride", RANGE, "output_stride", output_stride=-1)
     yield case("stride below n", RANGE, "output_stride", output_stride=N - 1)
-    yield case("stride beyond all memory", RANGE, "output_stride", output_stride=2**62)
+    yield case("stride beyond all memory", RANGE, "m", output_stride=2**62)
     yield case("column-major stride below m", RANGE, "output_stride", output_layout=2, output_stride=M - 1)
     yield case("capacity of separate groups", CONFLICT, "group_form", capacity=capacity(m_source=2, rows=4))
     yield case("capacity without source", ABSENT, "m_source", group_form=2, capacity=capacity(rows=4))
@@ -152,8 +157,8 @@ def execute_cases():
     yield inline("alpha for three", SIZE, "alpha", alpha=[1.0] * 3)
     yield inline("alpha NaN", RANGE, "alpha", alpha=[1.0, NAN])
     yield inline("alpha infinite", RANGE, "alpha", alpha=[INF, 1.0])
-    yield inline("row scales nobody asked for", CONFLICT, "row_scale", row_scale=[1.0] * ROWS)
-    yield inline("m values nobody asked for", CONFLICT, "m_values", m_values=[1, 1])
+    yield inline("row scales nobody asked for", SIZE, "row_scale", row_scale=[1.0] * ROWS)
+    yield inline("m values nobody asked for", SIZE, "m_values", m_values=[1, 1])
     yield case("row scales missing", lambda w: w.execute(w.signature(row_scale=True)), SIZE, "row_scale")
     yield case("row scales one short", lambda w: w.execute(
         w.signature(row_scale=True), inline_operands=w.inline(row_scale=[1.0] * (ROWS - 1))), SIZE, "row_scale")
@@ -191,7 +196,7 @@ def block_cases():
                CONFLICT, "activation_scales")
     yield case("negative offset", lambda w: w.blocks_of(output=w.range(1, offset=-16)), RANGE, "output")
     yield case("crooked offset", lambda w: w.blocks_of(output=w.range(1, offset=8, size=4080)), RANGE, "output")
-    yield case("too few bytes", lambda w: w.blocks_of(output=w.range(1, size=16)), RANGE, "output")
+    yield case("too few bytes", lambda w: w.blocks_of(output=w.range(1, size=16)), SIZE, "output")
     yield case("negative bytes", lambda w: w.blocks_of(output=w.range(1, size=-1)), RANGE, "output")
     yield case("beyond the block", lambda w: w.blocks_of(output=w.range(1, offset=4096)), RANGE, "output")
     yield case("offset that wraps", lambda w: w.blocks_of(output=w.range(1, offset=2**63 - 16)), RANGE, "output")
@@ -209,16 +214,15 @@ def upload_cases():
         return ("upload: " + name, "Weights/Upload", make, code, reason, field)
 
     yield case("nothing", lambda w: [], ABSENT, "header")
-    yield case("an empty message", lambda w: [w.new("UploadRequest")], ABSENT, "header")
-    yield case("a chunk first", lambda w: [w.chunk(1, b"x")], ABSENT, "header")
+    yield case("an empty message", lambda w: [w.new("UploadRequest")], ABSENT, "message")
+    yield case("a chunk first", lambda w: [w.chunk(1, b"x")], CONFLICT, "chunk")
     yield case("two headers", lambda w: [w.header(), w.header()], CONFLICT, "header")
     for what, text in ODD_TEXTS:
         if what != "path":
-            yield case("name " + what, lambda w, text=text: w.upload(w.header(name=text)),
-                       ABSENT if text == "" else FORM, "name")
+            yield case("name " + what, lambda w, text=text: w.upload(w.header(name=text)), FORM, "name")
     yield case("name with a version", lambda w: w.upload(w.header(name="a@1")), FORM, "name")
     yield case("no groups", lambda w: w.upload(w.header(groups=[], group_count=0)), None, "groups")
-    yield case("a count without dims", lambda w: w.upload(w.header(groups=[])), None, "groups")
+    yield case("a count without dims", lambda w: w.upload(w.header(groups=[])), CONFLICT, "group_count")
     yield case("a count and two dims", lambda w: w.upload(
         w.header(groups=[w.new("GroupDims", n=N, k=K)] * 2)), None, "group")
     yield case("a negative count", lambda w: w.upload(w.header(group_count=-1)), RANGE, "group_count")
@@ -234,15 +238,15 @@ def upload_cases():
             yield case("key " + what, lambda w, text=text: w.upload(w.header(upload_key=text)), FORM, "upload_key")
     yield case("operand missing", lambda w: [w.header(), w.chunk(0, b"x")], ABSENT, "operand")
     yield case("operand unknown", lambda w: [w.header(), w.chunk(3, b"x")], ENUM, "operand")
-    yield case("negative offset", lambda w: [w.header(), w.chunk(1, b"x", -1)], RANGE, "codes")
-    yield case("beyond the operand", lambda w: [w.header(), w.chunk(1, b"x", CODES)], RANGE, "codes")
-    yield case("offset that wraps", lambda w: [w.header(), w.chunk(1, b"xx", 2**63 - 1)], RANGE, "codes")
-    yield case("bytes twice", lambda w: [w.header(), w.chunk(1, b"xx"), w.chunk(1, b"x", 1)], CONFLICT, "codes")
+    yield case("negative offset", lambda w: [w.header(), w.chunk(1, b"x", -1)], RANGE, "chunk.offset")
+    yield case("beyond the operand", lambda w: [w.header(), w.chunk(1, b"x", CODES)], RANGE, "chunk.offset")
+    yield case("offset that wraps", lambda w: [w.header(), w.chunk(1, b"xx", 2**63 - 1)], RANGE, "chunk.offset")
+    yield case("bytes twice", lambda w: [w.header(), w.chunk(1, b"xx"), w.chunk(1, b"x", 1)], OVERLAP, "chunk")
     yield case("codes missing", lambda w: w.upload(codes=ONE_CODES * (CODES - 1)), "WEIGHTS_INCOMPLETE", "codes", ORDER)
     yield case("scales missing", lambda w: w.upload()[:2], "WEIGHTS_INCOMPLETE", "scales", ORDER)
     for what, byte in (("negative", b"\xb8"), ("NaN", b"\x7f")):
         yield case(f"a {what} scale", lambda w, byte=byte: w.upload(scales=ONE_SCALE * (SCALES - 1) + byte),
-                   "ILLEGAL_SCALE", "scales")
+                   "ILLEGAL_SCALE", "chunk.data")
 
 
 def other_weights_cases():
@@ -263,7 +267,7 @@ def other_weights_cases():
                "WEIGHTS_INCOMPLETE", None, ORDER)
     yield case("unknown", "Weights/GetUpload", lambda w: w.new(
         "GetUploadRequest", name="nobody", upload_key="key"), "UPLOAD_NOT_FOUND", None, MISSING)
-    yield case("without key", "Weights/GetUpload", lambda w: w.new("GetUploadRequest", name="good"), ABSENT, "upload_key")
+    yield case("without key", "Weights/GetUpload", lambda w: w.new("GetUploadRequest", name="good"), FORM, "upload_key")
 
     def load(**fields):
         return lambda w: w.new("LoadRequest", **{"name": "l", "directory": "modelopt", "pattern": "x", **fields})
@@ -310,7 +314,6 @@ def memory_cases():
         CONFLICT, "block")
     yield case("unknown key", "Memory/GetWrite", lambda w: w.new(
         "GetWriteRequest", block=w.blocks[0], write_key="never"), "UPLOAD_NOT_FOUND", None, MISSING)
-    yield case("plan newline", "Gemm/Release", lambda w: w.new("ReleaseRequest", plan="a\nb"), FORM, "plan")
 
 
 def ticket_cases():
@@ -334,12 +337,12 @@ def ticket_cases():
         "KEY_REUSED", None, EXISTS)
     yield case("an execute that is refused", "Gemm/Submit", lambda w: w.new(
         "SubmitRequest", execute=w.execute(inline_operands=w.inline(activations=b""))), SIZE, "activations")
-    yield case("unknown", "Gemm/Wait", lambda w: w.new("WaitRequest", ticket="t" * 22), "TICKET_NOT_FOUND", None, MISSING)
-    yield case("unknown", "Gemm/Cancel", lambda w: w.new("CancelRequest", ticket="t" * 22), "TICKET_NOT_FOUND", None, MISSING)
-    yield case("no tickets", "Gemm/Watch", lambda w: w.new("WatchRequest"), ABSENT, "tickets")
+    yield case("unknown", "Gemm/Wait", lambda w: w.new("WaitRequest", ticket=w.no_ticket), "TICKET_NOT_FOUND", None, MISSING)
+    yield case("unknown", "Gemm/Cancel", lambda w: w.new("CancelRequest", ticket=w.no_ticket), "TICKET_NOT_FOUND", None, MISSING)
+    yield case("no tickets", "Gemm/Watch", lambda w: w.new("WatchRequest"), RANGE, "tickets")
+    yield case("plan newline", "Gemm/Release", lambda w: w.new("ReleaseRequest", plan="a\nb"), FORM, "plan")
     for what, text in ODD_TEXTS:
-        reason = ABSENT if text == "" else FORM
-        yield case("ticket " + what, "Gemm/Wait", lambda w, text=text: w.new("WaitRequest", ticket=text), reason, "ticket")
+        yield case("ticket " + what, "Gemm/Wait", lambda w, text=text: w.new("WaitRequest", ticket=text), FORM, "ticket")
     yield case("level unknown", "Admin/SetLogLevel", lambda w: w.new("SetLogLevelRequest", level="loud"), None, "level")
     yield case("lease newline", "Admin/EndLease", lambda w: w.new("EndLeaseRequest", lease="a\nb"), FORM, "lease")
 

@@ -125,7 +125,7 @@ class BadInputTest(unittest.TestCase):
     def test_deadlines(self):
         call = self.api.call("tetrad.v1.Gemm/Execute")
         self.assertEqual(call(self.good).output, self.good_output)  # none
-        for seconds in (99999999 * 3600, 1e9, 60):  # the first is the longest that fits: 99999999H
+        for seconds in (60, 1e6, 5e9):  # the last is the longest this library can send
             self.assertEqual(call(self.good, timeout=seconds).output, self.good_output)
         for seconds in (0, 1e-9):
             self.assertEqual(self.refusal("Gemm/Execute", self.good, seconds).code(),

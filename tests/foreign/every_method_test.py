@@ -159,8 +159,7 @@ class EveryMethodTest(unittest.TestCase):
         self.assertEqual([each.block for each in listed], [block.block])
         self.call("Memory/Free", self.new("FreeRequest", block=block.block))
         self.call("Memory/Detach", self.new("DetachRequest", lease=lease))
-        with self.assertRaises(grpc.RpcError):
-            list(events)
+        self.assertEqual(list(events), [])  # it ends in order
 
     def test_status_and_health(self):
         self.assertEqual(self.call("Status/GetStatus", self.new("GetStatusRequest")).state, "serving")
@@ -177,8 +176,7 @@ class EveryMethodTest(unittest.TestCase):
         events, lease = self.attach()
         self.assertEqual(self.call("Admin/EndLease", self.new("EndLeaseRequest", lease=lease)).client,
                          "anonymous@unix")
-        with self.assertRaises(grpc.RpcError):
-            list(events)
+        self.assertEqual(list(events), [])  # it ends in order
 
     def test_drain(self):
         daemon = Daemon(OPTIONS.tetradd, "--lame-duck-seconds", "0", "--drain-seconds", "5")
