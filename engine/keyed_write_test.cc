@@ -128,7 +128,9 @@ TEST(KeyedWriteTest, WhatCountsIsWritten) {
     join();
     while (write.Find("k")->bytes < kBytes) {
       if (random.OneIn(5)) join();
-      auto& [turn, at] = streams[random.Below(static_cast<uint32_t>(streams.size()))];
+      // Mostly the newest, or nothing gets on.
+      const auto count = static_cast<uint32_t>(streams.size());
+      auto& [turn, at] = streams[random.OneIn(4) ? random.Below(count) : count - 1];
       const int64_t bytes = std::min<int64_t>(1 + random.Below(16), kBytes - at);
       const bool fails = random.OneIn(8);
       const absl::Status status = write.Append(turn, bytes, [&, at = at]() -> absl::Status {

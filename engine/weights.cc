@@ -341,9 +341,8 @@ absl::Status WeightsRegistry::Pack(Pending& pending) {
   const PackingBatches batches(weights.spec().groups, weights.spec().scale_layout);
   const auto scratch = pool_.Allocate(batches.scratch_bytes());
   if (!scratch.ok()) {
-    return absl::Status(scratch.status().code(),
-                        absl::StrCat("weights ", weights.reference(),
-                                     ": scratch to pack them: ", scratch.status().message()));
+    return WithPrefix(absl::StrCat("weights ", weights.reference(), ": scratch to pack them: "),
+                      scratch.status());
   }
   const absl::Cleanup give_back = [&] { pool_.Free(*scratch); };
   absl::Cleanup lose = [&] { Forget(pending); };
@@ -354,10 +353,11 @@ absl::Status WeightsRegistry::Pack(Pending& pending) {
                            .scales = pending.scales.offset,
                            .scratch = *scratch});
   if (!packed.ok()) {
-    return absl::Status(packed.code(), absl::StrCat("weights ", weights.reference(),
-                                                    ": lost while they were packed, write them "
-                                                    "again as another version: ",
-                                                    packed.message()));
+    return ReasonError(Reason::kWeightsLost,
+                       absl::StrCat("weights ", weights.reference(),
+                                    ": lost while they were packed, write them again as another "
+                                    "version: ",
+                                    packed.message()));
   }
   std::move(lose).Cancel();
   pending.packed = true;

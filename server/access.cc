@@ -130,7 +130,9 @@ AccessTable::Verdict Access::CheckMetrics(std::string_view authorization) const 
   return table()->Decide(peer, credential, Groups::kMetrics, kMetricsPage, absl::Now());
 }
 
-Access::Membership::~Membership() {
+Access::Membership::~Membership() { Leave(); }
+
+void Access::Membership::Leave() {
   if (access_ == nullptr) return;
   const std::lock_guard lock(access_->mutex_);
   access_->lasting_.erase(call_.get());

@@ -57,6 +57,8 @@ class Access {
     Membership& operator=(const Membership&) = delete;
     // Why the call was ended, OK if it was not.
     absl::Status ended() const;
+    // Before the RPC is gone, if this may outlive it.
+    void Leave();
 
    private:
     friend class Access;

@@ -5,12 +5,19 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 #include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 #include "server/call.h"
 #include "server/codec.h"
 
 namespace tetrad {
+namespace {
+
+constexpr size_t kMostRequestBytes = 4096;
+
+}  // namespace
 
 class AttachCall final : public grpc::ServerWriteReactor<v1::AttachEvent>,
                          public std::enable_shared_from_this<AttachCall> {
@@ -69,6 +76,12 @@ void AttachCall::Start(const v1::AttachRequest& request) {
 absl::Status AttachCall::Attach(const v1::AttachRequest& request) {
   if (!request.resume().empty()) {
     TETRAD_RETURN_IF_ERROR(ValidateReference("resume", request.resume()));
+  }
+  // The library keeps the request as long as the call lasts, which may be days.
+  if (const size_t bytes = request.ByteSizeLong(); bytes > kMostRequestBytes) {
+    return FieldError({"request", absl::StrCat(bytes, " bytes"),
+                       absl::StrCat("at most ", kMostRequestBytes, " bytes")},
+                      Reason::kMessageTooLarge);
   }
   TETRAD_ASSIGN_OR_RETURN(lease_, service_.engine.Attach(call_.client(), request.resume()));
   call_.LeaveGate();

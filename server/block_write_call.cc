@@ -33,7 +33,9 @@ class BlockWriteCall final : public grpc::ServerReadReactor<v1::WriteRequest>,
     self_ = shared_from_this();
     call_.OnStalled([this] {
       // Nobody's any more while it is destroyed, which waits for this.
-      if (const auto self = weak_from_this().lock()) EndFromOutside(call_.Stalled());
+      const auto self = weak_from_this().lock();
+      if (self == nullptr || !turn_.EndFromOutside(call_.StalledStatus())) return;
+      Finished(call_.Stalled());
     });
     call_.admission().ok() ? Read() : End(call_.admission());
   }

@@ -87,6 +87,10 @@ void Call::AwaitReply(int64_t bytes) {
 absl::Status Call::Stalled() {
   code_ = grpc::StatusCode::DEADLINE_EXCEEDED;
   service_.metrics.StreamStalled(method_);
+  return StalledStatus();
+}
+
+absl::Status Call::StalledStatus() const {
   return ReasonError(Reason::kNoProgress, StalledText(service_));
 }
 

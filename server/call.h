@@ -73,13 +73,18 @@ class Call {
   void AwaitReply(int64_t bytes);
   // When that came back. False if the client was given up: End(Stalled()).
   bool ClientMoved() { return progress_.Resume(); }
-  // Counts it. DEADLINE_EXCEEDED.
+  // DEADLINE_EXCEEDED.
+  absl::Status StalledStatus() const;
+  // The same, and counts it.
   absl::Status Stalled();
   // Before the first wait: `stalled` ends the call instead, on a thread of the RPC
   // library.
   void OnStalled(ProgressTimer::Stalled stalled) { progress_.SetStalled(std::move(stalled)); }
   // Before the RPC is gone, if this may outlive it.
-  void StopWaiting() { progress_.Stop(); }
+  void StopWaiting() {
+    progress_.Stop();
+    lasting_.Leave();
+  }
 
   void AddReceived(int64_t bytes) { received_bytes_ += bytes; }
   void AddSent(int64_t bytes) { sent_bytes_ += bytes; }

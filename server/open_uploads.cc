@@ -234,7 +234,14 @@ absl::StatusOr<v1::GetUploadResponse> OpenUploads::Get(const UploadId& id) const
     }
     for (const WeightsOperand operand : {WeightsOperand::kCodes, WeightsOperand::kScales}) {
       const auto missing = registry_.Missing(id.name, response.version(), operand, kMostRanges);
-      TETRAD_RETURN_IF_ERROR(missing.status());
+      if (!missing.ok()) {
+        // Sealed meanwhile, by the stream whose connection broke.
+        const auto now = registry_.Find(id.name, response.version());
+        if (!now.ok() || !now->sealed) return missing.status();
+        response.clear_missing_codes();
+        *response.mutable_weights() = ToMessage(*now);
+        return response;
+      }
       auto& list = operand == WeightsOperand::kCodes ? *response.mutable_missing_codes()
                                                      : *response.mutable_missing_scales();
       for (const ByteRange& range : *missing) {

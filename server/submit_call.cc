@@ -27,9 +27,19 @@ class SubmitCall final : public grpc::ServerUnaryReactor {
     // The digest of a large one is not for this thread.
     if (request_.idempotency_key().empty() || bytes <= kCopyHereBytes) {
       number_ = Submit();
-    } else if (!service_.work.Post([this] { Submit(); })) {
-      Finish(call_.End(PoolFull(service_.work)));
+      return;
     }
+    // What waits for the thread is counted too; from then on its execution does.
+    if (const absl::Status taken = TakeCallBytes(service_, bytes); !taken.ok()) {
+      return Finish(call_.End(taken));
+    }
+    const bool posted = service_.work.Post([this, bytes] {
+      service_.call_bytes.Give(bytes);
+      Submit();
+    });
+    if (posted) return;
+    service_.call_bytes.Give(bytes);
+    Finish(call_.End(PoolFull(service_.work)));
   }
   // Comes after Start() only, and number_ is that of one without a key.
   void OnCancel() override {

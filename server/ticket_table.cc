@@ -138,6 +138,18 @@ bool TicketTable::End(TicketNumber number, TicketOutcomePtr outcome, Instant now
   return true;
 }
 
+void TicketTable::Abandon(TicketNumber number) {
+  Aftermath after;
+  std::lock_guard lock(mutex_);
+  const auto found = tickets_.find(static_cast<uint64_t>(number));
+  if (found == tickets_.end()) return;
+  if (found->second.state == State::kDone) {
+    Remove(found->first, after);
+  } else {
+    found->second.order.keep_ns = 0;
+  }
+}
+
 void TicketTable::Finish(uint64_t number, Ticket& ticket, TicketOutcomePtr outcome, Instant now,
                          Aftermath& after) {
   --CountOf(ticket.state);

@@ -98,6 +98,9 @@ class TicketTable {
   // False if it has an outcome already: this one is dropped.
   bool End(TicketNumber number, TicketOutcomePtr outcome, Instant now);
 
+  // Nobody will ask for it: its outcome is not kept.
+  void Abandon(TicketNumber number);
+
   // Unless it is done, it is now, with `outcome`, and its number is the answer;
   // else kNone. NOT_FOUND; ABORTED: of an earlier daemon; INVALID_ARGUMENT.
   absl::StatusOr<TicketNumber> Cancel(std::string_view client, std::string_view ticket,

@@ -221,6 +221,7 @@ std::shared_ptr<Tickets::Run> Tickets::FindRun(TicketNumber number) {
 }
 
 void Tickets::Abandon(TicketNumber number, const absl::Status& why) {
+  table_.Abandon(number);
   if (const std::shared_ptr<Run> run = FindRun(number)) run->task.Cancel(why);
 }
 

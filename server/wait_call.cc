@@ -45,8 +45,8 @@ class WaitCall final : public grpc::ServerUnaryReactor {
     if (tickets_.StopWaiting(waiter_)) Finish(call_.End(CancelledStatus(context_)));
   }
   void OnDone() override {
-    if (answered_ && message_.forget() && !context_.IsCancelled()) {
-      tickets_.Forget(call_.client(), message_.ticket());
+    if (answered_ && forget_ && !context_.IsCancelled()) {
+      tickets_.Forget(call_.client(), ticket_);
     }
     delete this;
   }
@@ -54,18 +54,20 @@ class WaitCall final : public grpc::ServerUnaryReactor {
  private:
   absl::Status Wait(const grpc::ByteBuffer& request) {
     grpc::ByteBuffer bytes(request);
-    if (!grpc::SerializationTraits<v1::WaitRequest>::Deserialize(&bytes, &message_).ok()) {
+    v1::WaitRequest message;  // what it may have besides is not kept while this waits
+    if (!grpc::SerializationTraits<v1::WaitRequest>::Deserialize(&bytes, &message).ok()) {
       return ReasonError(Reason::kFieldMalformed, "the message is no WaitRequest");
     }
-    TETRAD_RETURN_IF_ERROR(CheckSeconds("timeout_seconds", message_.timeout_seconds()));
+    TETRAD_RETURN_IF_ERROR(CheckSeconds("timeout_seconds", message.timeout_seconds()));
+    ticket_ = message.ticket();
+    forget_ = message.forget();
     // Once it waits, the answer may come before this returns. The call is kept
     // until Start() is over.
     TETRAD_ASSIGN_OR_RETURN(
-        waiter_,
-        tickets_.Wait(call_.client(), message_.ticket(), absl::Seconds(message_.timeout_seconds()),
-                      [this](TicketTable::Wake wake, const TicketOutcomePtr& outcome) {
-                        Answer(wake, outcome);
-                      }));
+        waiter_, tickets_.Wait(call_.client(), ticket_, absl::Seconds(message.timeout_seconds()),
+                               [this](TicketTable::Wake wake, const TicketOutcomePtr& outcome) {
+                                 Answer(wake, outcome);
+                               }));
     return absl::OkStatus();
   }
 
@@ -91,7 +93,8 @@ class WaitCall final : public grpc::ServerUnaryReactor {
   const grpc::CallbackServerContext& context_;
   grpc::ByteBuffer& response_;
   Call call_;
-  v1::WaitRequest message_;
+  std::string ticket_;
+  bool forget_ = false;
   WaiterId waiter_ = WaiterId::kNone;
   bool answered_ = false;  // with an outcome
 };

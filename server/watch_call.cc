@@ -46,6 +46,7 @@ class WatchCall final : public grpc::ServerWriteReactor<v1::TicketEvent>,
   Call call_;
   std::shared_ptr<WatchCall> self_;  // until OnDone()
   std::vector<WaiterId> waiters_;    // filled by Start()
+  int64_t taken_bytes_ = 0;          // of call_bytes, for the request
 
   std::mutex mutex_;
   v1::TicketEvent event_;               // stable while writing_
@@ -74,6 +75,13 @@ void WatchCall::Start(const v1::WatchRequest& request) {
     finished_ = true;
     return Finish(call_.End(status));
   }
+  // The library keeps the request as long as the call lasts.
+  const auto bytes = static_cast<int64_t>(request.ByteSizeLong());
+  if (const absl::Status taken = TakeCallBytes(service_, bytes); !taken.ok()) {
+    finished_ = true;
+    return Finish(call_.End(taken));
+  }
+  taken_bytes_ = bytes;
   call_.LeaveGate();
   left_ = static_cast<size_t>(request.tickets_size());
   waiters_.reserve(left_);
@@ -161,6 +169,7 @@ void WatchCall::Step(std::unique_lock<std::mutex> lock) {
 void WatchCall::OnDone() {
   const std::shared_ptr<WatchCall> self = std::move(self_);
   call_.StopWaiting();
+  service_.call_bytes.Give(taken_bytes_);
   for (const WaiterId waiter : waiters_) tickets_.StopWaiting(waiter);
 }
 

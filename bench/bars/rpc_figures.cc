@@ -98,9 +98,9 @@ absl::StatusOr<double> StreamRate(BlockRequest& request) {
   const Instant begin = SteadyNow();
   {
     const std::jthread reader([&] {
-      for (int i = 0; i < kStreamCalls; ++i) {
+      for (;;) {
         const std::optional<v1::ExecuteStreamResponse> answer = stream->Next();
-        if (!answer.has_value()) return outputs.Close();  // Finish() says why
+        if (!answer.has_value()) return outputs.Close();  // the end, or Finish() says why
         if (answer->code() != 0 && failure.ok()) failure = absl::InternalError(answer->message());
         outputs.Return(answer->id());
       }

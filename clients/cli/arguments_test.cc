@@ -295,7 +295,8 @@ TEST_F(ArgumentsTest, HelpNamesEveryCommand) {
     EXPECT_THAT(all, HasSubstr(part));
   }
   for (const char* line : {"plan --help", "weights --help", "weights load --help"}) {
-    EXPECT_THAT(ParseAs<HelpText>(line).text, HasSubstr("--endpoint, --json and --timeout"));
+    EXPECT_THAT(ParseAs<HelpText>(line).text,
+                HasSubstr("(--endpoint, --json, --timeout, --tls-..., --token-file)"));
   }
   EXPECT_THAT(ParseAs<HelpText>("--version").text,
               ::testing::MatchesRegex("tetradctl [0-9.]+ \\([0-9a-z-]+, [^)]+\\)\n"));

@@ -11,6 +11,8 @@
 #include <grpc/grpc.h>
 #include <grpcpp/grpcpp.h>
 
+#include "absl/strings/str_cat.h"
+
 #include "clients/cpp/small_file.h"
 
 namespace tetrad {
@@ -59,8 +61,14 @@ grpc::ChannelArguments MakeChannelArguments(const ClientOptions& options) {
 absl::Status ReadPem(std::string_view option, const std::string& path, std::string& out) {
   if (path.empty()) return absl::OkStatus();
   absl::StatusOr<std::string> text = ReadSmallFile(option, path);
-  if (text.ok()) out = *std::move(text);
-  return text.status();
+  if (!text.ok()) return text.status();
+  // The library would take anything and fail every handshake without a word.
+  if (text->find("-----BEGIN ") == std::string::npos) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(std::string(option), ": ", path, " holds nothing in PEM form"));
+  }
+  out = *std::move(text);
+  return absl::OkStatus();
 }
 
 }  // namespace

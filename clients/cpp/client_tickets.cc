@@ -44,10 +44,8 @@ absl::Status Client::Watch(std::span<const std::string> tickets,
           std::erase(left, event.ticket());  // told of once, however often this is repeated
           tell(event);
         }
-        const absl::Status status = FromGrpcStatus(reader->Finish());
-        // All was told; a daemon that broke off then has nothing to add.
-        if (left.empty() && !tickets.empty()) return {absl::OkStatus()};
-        return {status};
+        return {.status = FromGrpcStatus(reader->Finish()),
+                .last = left.empty()};  // there is nothing left to ask for
       });
 }
 

@@ -62,7 +62,10 @@ absl::Status Client::Connection::AwaitConnection(absl::Time deadline,
     const grpc_connectivity_state state = channel->GetState(/*try_to_connect=*/true);
     if (state == GRPC_CHANNEL_READY) return absl::OkStatus();
     if (state == GRPC_CHANNEL_TRANSIENT_FAILURE || state == GRPC_CHANNEL_SHUTDOWN) {
-      return absl::UnavailableError("nobody accepts connections there");
+      return absl::UnavailableError(
+          options.tls.has_value()
+              ? "nobody accepts connections there, or one side refused the other's certificate"
+              : "nobody accepts connections there");
     }
     if (cancel.stop_requested()) return absl::CancelledError("the call was cancelled");
     const absl::Time now = absl::Now();
@@ -105,7 +108,8 @@ absl::Status Client::Connection::Repeated(Rpc rpc, const CallOptions& call,
     if (status.ok()) return status;
 
     // Refused before anything of the request was looked at.
-    if (absl::IsUnauthenticated(status) && token->Renew(generation) && calls.OnceMore()) {
+    if (!attempted.last && absl::IsUnauthenticated(status) && token->Renew(generation) &&
+        calls.OnceMore()) {
       retries.fetch_add(1, std::memory_order_relaxed);
       continue;
     }

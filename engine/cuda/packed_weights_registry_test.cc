@@ -155,10 +155,10 @@ TEST_F(PackedWeightsTest, ALackAtAnyCallLeavesTheWeightsOrForgetsThem) {
     simulated_.driver.ClearFaults();
     ASSERT_TRUE(device().health().ok()) << device().health();
     if (!info.ok()) {
-      EXPECT_TRUE(absl::IsResourceExhausted(info.status())) << info.status();
       const absl::Status resolved = registry_->Resolve("w").status();
       if (absl::IsNotFound(resolved)) {
         ++lost;
+        EXPECT_TRUE(absl::IsDataLoss(info.status())) << info.status();
         EXPECT_THAT(Text(info.status()),
                     ::testing::HasSubstr(absl::StrCat("weights w@", version, ": lost")));
         ExpectHeld(0, 0);
@@ -167,6 +167,7 @@ TEST_F(PackedWeightsTest, ALackAtAnyCallLeavesTheWeightsOrForgetsThem) {
         continue;
       }
       ++kept;
+      EXPECT_TRUE(absl::IsResourceExhausted(info.status())) << info.status();
       EXPECT_TRUE(absl::IsFailedPrecondition(resolved)) << resolved;
       ExpectHeld(1, kHeld);
       info = registry_->Seal("w", version);
@@ -192,7 +193,7 @@ TEST_F(PackedWeightsTest, AWaitForThePackingThatFailsEndsTheDevice) {
   simulated_.driver.DelayWork(std::chrono::milliseconds(1));
   simulated_.driver.FailNth(EntryPoint::kStreamSynchronize, last, CUDA_ERROR_INVALID_VALUE);
   const absl::Status lost = registry_->Seal("w", version).status();
-  EXPECT_TRUE(absl::IsInternal(lost)) << lost;
+  EXPECT_TRUE(absl::IsDataLoss(lost)) << lost;
   EXPECT_TRUE(absl::IsInternal(device().health()));
   EXPECT_TRUE(absl::IsNotFound(registry_->Resolve("w").status()));
 }
@@ -202,7 +203,7 @@ TEST_F(PackedWeightsTest, AFaultOfThePackingEndsTheDevice) {
   // Clearing of scratch, the copies, the first launch.
   simulated_.driver.BreakAtWork(1 + kCopies, CUDA_ERROR_ILLEGAL_ADDRESS);
   const absl::Status lost = registry_->Seal("w", version).status();
-  EXPECT_TRUE(absl::IsInternal(lost)) << lost;
+  EXPECT_TRUE(absl::IsDataLoss(lost)) << lost;
   EXPECT_THAT(Text(lost), ::testing::HasSubstr(absl::StrCat("weights w@", version, ": lost")));
   EXPECT_TRUE(absl::IsInternal(device().health()));
   EXPECT_EQ(registry_->use().versions, 0);

@@ -71,6 +71,7 @@ constexpr std::array<Row, kReasons> kRows = {{
     {Reason::kBadCredential, StatusCode::kUnauthenticated, "BAD_CREDENTIAL"},
     {Reason::kReplayProofFailed, StatusCode::kDataLoss, "REPLAY_PROOF_FAILED"},
     {Reason::kFileUnreadable, StatusCode::kDataLoss, "FILE_UNREADABLE"},
+    {Reason::kWeightsLost, StatusCode::kDataLoss, "WEIGHTS_LOST"},
     {Reason::kInternal, StatusCode::kInternal, "INTERNAL"},
 }};
 constexpr bool InOrder() {

@@ -79,6 +79,7 @@ enum class Reason : uint8_t {
   kBadCredential,      // UNAUTHENTICATED: unknown, expired or withdrawn
   kReplayProofFailed,  // DATA_LOSS
   kFileUnreadable,     // DATA_LOSS: of a checkpoint, or it changed while it was read
+  kWeightsLost,        // DATA_LOSS: the device failed while it packed them
   kInternal,           // INTERNAL
 };
 inline constexpr size_t kReasons = static_cast<size_t>(Reason::kInternal) + 1;

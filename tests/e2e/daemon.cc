@@ -72,11 +72,15 @@ std::string LogValue(const std::string& log, const std::string& event, const std
   std::string value;
   for (const auto line : absl::StrSplit(log, '\n')) {
     const std::string text(line);
-    if (text.find("event=" + event) == std::string::npos) continue;
-    const size_t at = text.find(" " + key + "=");
+    const bool json = text.starts_with('{');
+    if (text.find(json ? "\"event\":\"" + event + "\"" : "event=" + event) == std::string::npos) {
+      continue;
+    }
+    const std::string before = json ? "\"" + key + "\":\"" : " " + key + "=";
+    const size_t at = text.find(before);
     if (at == std::string::npos) continue;
-    const size_t begin = at + key.size() + 2;
-    value = text.substr(begin, text.find(' ', begin) - begin);
+    const size_t begin = at + before.size();
+    value = text.substr(begin, text.find(json ? '"' : ' ', begin) - begin);
   }
   return value;
 }

@@ -17,6 +17,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "grpcpp/client_context.h"
+#include "grpcpp/create_channel.h"
 
 #include "clients/cpp/error_info.h"
 #include "clients/cpp/execute_stream.h"

@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "grpcpp/client_context.h"
 
+#include "clients/cpp/error_info.h"
 #include "tests/e2e/doomed_process.h"
 #include "tests/e2e/memory_client.h"
 #include "tests/e2e/stopped_threads.h"
@@ -202,7 +203,10 @@ TEST(TicketTest, WhatExecuteRefusesSubmitRefusesAndLeavesNoTicket) {
     spoil(bad);
     const absl::Status executed = rig.client->Execute(bad).status();
     for (const char* key : {"", "key"}) {
-      EXPECT_EQ(rig.client->Submit(SubmitOf(bad, key)).status(), executed);
+      const absl::Status submitted = rig.client->Submit(SubmitOf(bad, key)).status();
+      EXPECT_EQ(submitted.code(), executed.code());
+      EXPECT_EQ(submitted.message(), executed.message());
+      EXPECT_EQ(ErrorInfoOf(submitted)->reason, ErrorInfoOf(executed)->reason);
     }
     EXPECT_FALSE(executed.ok());
     codes.insert(executed.code());
