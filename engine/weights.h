@@ -120,8 +120,8 @@ class WeightsRegistry {
                     int64_t bytes, FillSource source);
   // Checks, packs, freezes and publishes. FAILED_PRECONDITION names the bytes missing or
   // just being written, or the version whose shapes and scale layout a
-  // replacement must have. RESOURCE_EXHAUSTED: no scratch to pack with. DATA_LOSS: the device failed
-  // while it packed, the version is forgotten.
+  // replacement must have. RESOURCE_EXHAUSTED: no scratch to pack with. DATA_LOSS: the
+  // device failed while it packed, and the version is forgotten.
   absl::StatusOr<WeightsInfo> Seal(std::string_view name, int64_t version);
   // Forgets an unsealed version, e.g. of an upload that broke off. What writes it
   // at the moment is not waited for: it holds the memory until it ends, in error.

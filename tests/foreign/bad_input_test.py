@@ -128,8 +128,11 @@ class BadInputTest(unittest.TestCase):
         for seconds in (60, 1e6, 5e9):  # the last is the longest this library can send
             self.assertEqual(call(self.good, timeout=seconds).output, self.good_output)
         for seconds in (0, 1e-9):
-            self.assertEqual(self.refusal("Gemm/Execute", self.good, seconds).code(),
-                             grpc.StatusCode.DEADLINE_EXCEEDED)
+            for _ in range(20):
+                try:  # deadlines travel in milliseconds, rounded up: this may be in time
+                    self.assertEqual(call(self.good, timeout=seconds).output, self.good_output)
+                except grpc.RpcError as error:
+                    self.assertEqual(error.code(), grpc.StatusCode.DEADLINE_EXCEEDED)
             self.check_good_request()
 
     def test_metadata(self):
