@@ -129,6 +129,7 @@ TEST_F(CredentialsTest, TlsShowsTheClientsCertificate) {
 
 TEST_F(CredentialsTest, FilesThatCannotBeUsedAreNamed) {
   const std::string text = File("text", "x");
+  const std::string pem = File("pem", SelfSigned("any").certificate);
   const struct {
     TlsOptions tls;
     absl::StatusCode code;
@@ -137,9 +138,12 @@ TEST_F(CredentialsTest, FilesThatCannotBeUsedAreNamed) {
       {{.root_certificates_file = folder_ + "/none"}, absl::StatusCode::kNotFound, "/none"},
       {{.certificate_file = text}, absl::StatusCode::kInvalidArgument, "key_file"},
       {{.key_file = text}, absl::StatusCode::kInvalidArgument, "certificate_file"},
-      {{.certificate_file = text, .key_file = folder_ + "/none"},
+      {{.certificate_file = pem, .key_file = folder_ + "/none"},
        absl::StatusCode::kNotFound,
        "tls.key_file"},
+      {{.certificate_file = text, .key_file = pem},
+       absl::StatusCode::kInvalidArgument,
+       "tls.certificate_file"},
       {{.root_certificates_file = "/dev/zero"}, absl::StatusCode::kFailedPrecondition, "/dev/zero"},
   };
   for (const auto& test : kCases) {

@@ -231,18 +231,6 @@ TEST_F(ResumeTest, AFailureThatSendingAgainWouldNotHelpLeavesNothing) {
   EXPECT_EQ(Versions(), 0);
 }
 
-TEST_F(ResumeTest, ACancelledUploadLeavesNothing) {
-  const Operands operands = SampleOf(4096, 6);
-  const UploadParts parts = PartsOf(operands, "cancelled");
-  const auto client = ConnectClient(daemon_.socket());
-  std::stop_source stop;
-  const auto info =
-      client->Upload(parts.header, parts.codes, parts.scales,
-                     [&](int64_t, int64_t) { stop.request_stop(); }, {.cancel = stop.get_token()});
-  EXPECT_EQ(info.status().code(), absl::StatusCode::kCancelled);
-  EXPECT_TRUE(Eventually([&] { return Versions() == 0; }));
-}
-
 TEST_F(ResumeTest, AKilledDaemonIsUploadedToAnew) {
   const Operands operands = SampleOf(16384, 7);
   const UploadParts parts = PartsOf(operands, "anew");
@@ -288,6 +276,20 @@ class ExpiryTest : public ResumeTest {
  protected:
   ExpiryTest() : ResumeTest({"--threads", "1", "--upload-keep-seconds", "1"}) {}
 };
+
+// The client has it forgotten; where it asks before the daemon has read the header, the
+// upload expires.
+TEST_F(ExpiryTest, ACancelledUploadLeavesNothing) {
+  const Operands operands = SampleOf(4096, 6);
+  const UploadParts parts = PartsOf(operands, "cancelled");
+  const auto client = ConnectClient(daemon_.socket());
+  std::stop_source stop;
+  const auto info =
+      client->Upload(parts.header, parts.codes, parts.scales,
+                     [&](int64_t, int64_t) { stop.request_stop(); }, {.cancel = stop.get_token()});
+  EXPECT_EQ(info.status().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(Eventually([&] { return Versions() == 0; }));
+}
 
 TEST_F(ExpiryTest, FreesDeviceMemory) {
   const double before = Metric(daemon_, "tetrad_device_allocated_bytes");
