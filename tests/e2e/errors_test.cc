@@ -22,6 +22,7 @@
 #include "clients/cpp/error_info.h"
 #include "clients/cpp/execute_stream.h"
 #include "tests/e2e/memory_client.h"
+#include "tests/e2e/stopped_threads.h"
 
 namespace tetrad::e2e {
 namespace {
@@ -118,16 +119,20 @@ TEST(ErrorsTest, EveryCodeComesWithItsReason) {
   ASSERT_TRUE(stream->Cancel(3));
   EXPECT_EQ(next(), (Told{Code::kCancelled, "CANCELLED"}));
 
-  // A request under way keeps the daemon there, behind a closed gate.
+  // A request under way keeps the daemon there, behind a closed gate. What was
+  // cancelled is still on the device, and is not that request.
+  ASSERT_TRUE(Eventually([&] { return Metric(daemon, "tetrad_launches_in_flight") == 0; }));
   ASSERT_TRUE(stream->Submit(4, slow));
   ASSERT_TRUE(Eventually([&] { return Metric(daemon, "tetrad_launches_in_flight") == 1; }));
+  StoppedThreads device(daemon.pid(), kDeviceThread);
   daemon.Signal(SIGTERM);
   Told told{};
   ASSERT_TRUE(Eventually([&] {
-    told = execute(good);
+    told = ToldBy(client->ListWeights().status());
     return told.code != Code::kOk;
   }));
   EXPECT_EQ(told, (Told{Code::kUnavailable, "DRAINING", "", absl::Seconds(1)}));
+  device.Resume();
   EXPECT_EQ(next(), (Told{Code::kOk, "no details"}));
   EXPECT_EQ(next(), (Told{Code::kOk, "the end"}));
   EXPECT_EQ(ToldBy(stream->Finish()), (Told{Code::kUnavailable, "DRAINING", "", absl::Seconds(1)}));
