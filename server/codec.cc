@@ -13,6 +13,7 @@
 
 #include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
+#include "server/request_id.h"
 #include "server/status.h"
 
 namespace tetrad {
@@ -168,14 +169,7 @@ absl::Status ValidateReference(std::string_view field, std::string_view value) {
 }
 
 absl::Status ValidateKey(std::string_view field, std::string_view value) {
-  constexpr size_t kMaxKey = 128;
-  const auto allowed = [](char c) {
-    return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
-           std::string_view("._:/+=-").find(c) != std::string_view::npos;
-  };
-  if (!value.empty() && value.size() <= kMaxKey && std::ranges::all_of(value, allowed)) {
-    return absl::OkStatus();
-  }
+  if (IsRequestId(value)) return absl::OkStatus();
   return FieldError({.field = std::string(field),
                      .value = absl::StrCat("'", ErrorText(value, 64), "'"),
                      .limit = "1 to 128 characters of A-Z a-z 0-9 . _ : / + = -"},

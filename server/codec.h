@@ -26,7 +26,8 @@ namespace tetrad {
 // `name` or `name@version`, or a plan handle: [A-Za-z0-9._/@-], not empty.
 absl::Status ValidateReference(std::string_view field, std::string_view value);
 
-// A client's name for one of its uploads or writes: [A-Za-z0-9._:/+=-]{1,128}.
+// A client's name for one of its uploads, writes or submitted requests:
+// [A-Za-z0-9._:/+=-]{1,128}, as request ids.
 absl::Status ValidateKey(std::string_view field, std::string_view value);
 
 absl::StatusOr<SignatureRequest> FromProto(const v1::Signature& signature);

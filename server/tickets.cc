@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "google/rpc/status.pb.h"
@@ -16,6 +15,7 @@
 #include "engine/steady_clock.h"
 #include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
+#include "server/codec.h"
 #include "server/execute_task.h"
 #include "server/request_digest.h"
 #include "server/status.h"
@@ -26,26 +26,14 @@ namespace {
 // Of an outcome beside its output, and of an error: its text and details are
 // bounded by what fits a trailer.
 constexpr int64_t kOutcomeSlackBytes = 16 << 10;
-constexpr size_t kKeyLimit = 128;
-constexpr size_t kShownBytes = 64;  // of a bad key
-
-absl::Status CheckKey(std::string_view key) {
-  const bool legal = key.size() <= kKeyLimit && std::ranges::all_of(key, [](char c) {
-                       return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
-                              std::string_view("._:/+=-").find(c) != std::string_view::npos;
-                     });
-  if (legal) return absl::OkStatus();
-  return FieldError({.field = "idempotency_key",
-                     .value = std::string(key.substr(0, kShownBytes)),
-                     .limit = "[A-Za-z0-9._:/+=-]{1,128}"},
-                    Reason::kFieldMalformed);
-}
 
 absl::Status Check(const v1::SubmitRequest& request) {
   if (!request.has_execute()) {
     return FieldError({.field = "execute", .limit = "a request"}, Reason::kFieldMissing);
   }
-  TETRAD_RETURN_IF_ERROR(CheckKey(request.idempotency_key()));
+  if (!request.idempotency_key().empty()) {
+    TETRAD_RETURN_IF_ERROR(ValidateKey("idempotency_key", request.idempotency_key()));
+  }
   TETRAD_RETURN_IF_ERROR(CheckSeconds("timeout_seconds", request.timeout_seconds()));
   return CheckSeconds("keep_seconds", request.keep_seconds());
 }
