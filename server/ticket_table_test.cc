@@ -209,6 +209,23 @@ TEST_F(TicketTableTest, CancelIsTheOutcomeFromThenOn) {
   EXPECT_FALSE(table.End(number, Outcome(0), 1));
 }
 
+// The client of one without a key went away before it heard the ticket.
+TEST_F(TicketTableTest, AnAbandonedOneKeepsNoOutcome) {
+  TicketNumber done{}, running{};
+  Submit("a", &done);
+  Submit("a", &running);
+  EXPECT_TRUE(table.End(done, Outcome(0), 1));
+  EXPECT_EQ(Count(), 2);
+  table.Abandon(done);
+  EXPECT_EQ(Count(), 1);
+  table.Abandon(running);
+  EXPECT_EQ(Count(), 1) << "it still runs";
+  EXPECT_TRUE(table.End(running, Outcome(0), 2));
+  table.Step(2);
+  EXPECT_EQ(Count(), 0);
+  table.Abandon(running);  // no more there
+}
+
 TEST_F(TicketTableTest, WaitsEndInTimeAndOnce) {
   TicketNumber number{};
   const std::string ticket = Submit("a", &number);

@@ -227,10 +227,11 @@ void UploadCall::Finished(const absl::Status& status) {
     uploads_.Detach(hold_, IsKeptAfter(status), now);
     expiry_.Arm(uploads_.Step(now));
   }
-  if (!status.ok() && version_.has_value() && !sealed_) {
+  const grpc::Status ended = call_.End(status);  // not `status` if the credential is withdrawn
+  if (!ended.ok() && version_.has_value() && !sealed_) {
     registry().Abandon(name_, *std::exchange(version_, std::nullopt));
   }
-  Finish(call_.End(status));
+  Finish(ended);
 }
 
 void UploadCall::OnDone() {

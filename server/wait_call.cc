@@ -86,7 +86,9 @@ class WaitCall final : public grpc::ServerUnaryReactor {
       response_ = grpc::ByteBuffer(&nothing, 1);
     }
     call_.AwaitReply(static_cast<int64_t>(response_.Length()));
-    Finish(call_.End(absl::OkStatus()));
+    const grpc::Status ended = call_.End(absl::OkStatus());
+    answered_ &= ended.ok();  // the credential may be withdrawn
+    Finish(ended);
   }
 
   Tickets& tickets_;

@@ -208,7 +208,14 @@ TEST_F(CredentialsTest, AReplacedTokenFileIsReadWhenTheOldTokenIsRefused) {
   EXPECT_TRUE((*client)->Execute({}).ok());
   EXPECT_EQ(daemon.calls(), 4);
   EXPECT_EQ((*client)->retries(), 1);
+  // A load that had begun when the credential was withdrawn is not made again.
   wanted = "Bearer third";
+  File("token", "third\n");
+  v1::LoadRequest load;
+  load.set_pattern("progress first");
+  EXPECT_EQ((*client)->Load(load).status().code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_EQ(daemon.calls(), 5);
+  wanted = "Bearer fourth";
   std::filesystem::remove(file);
   EXPECT_EQ((*client)->Execute({}).status().code(), absl::StatusCode::kUnauthenticated);
 }

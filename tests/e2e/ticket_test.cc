@@ -344,6 +344,18 @@ TEST(TicketTest, LimitsOfNumberAtAndOver) {
   EXPECT_EQ(tcp->Watch(four, [](const v1::TicketEvent&) {}).code(), StatusCode::kInvalidArgument);
 }
 
+// The library keeps the request of a Watch as long as that lasts.
+TEST(TicketTest, RequestsOfWatchesAreCounted) {
+  Rig rig({"--call-bytes", "100000"});
+  const std::vector<std::string> names(1000, std::string(120, 'n'));
+  const absl::Status refused = rig.client->Watch(names, [](const v1::TicketEvent&) {});
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("call_bytes"));
+  const std::vector<std::string> fewer(100, std::string(120, 'n'));
+  EXPECT_TRUE(rig.client->Watch(fewer, [](const v1::TicketEvent&) {}).ok());
+  EXPECT_TRUE(Eventually([&] { return Metric(rig.daemon, "tetrad_call_bytes") == 0; }));
+}
+
 // One client has half of ticket_bytes, for its request and its outcome.
 TEST(TicketTest, LimitOfBytesAtAndOverByOne) {
   const GroupShape shape{128, 2048, 32};  // 512 KiB

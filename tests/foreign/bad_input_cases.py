@@ -294,6 +294,9 @@ def memory_cases():
         yield case("block " + what, "Memory/Free", lambda w, text=text: w.new("FreeRequest", block=text), FORM, "block")
         yield case("lease " + what, "Memory/List", lambda w, text=text: w.new("ListBlocksRequest", lease=text), FORM, "lease")
         yield case("block " + what, "Memory/Read", lambda w, text=text: w.new("ReadRequest", block=text), FORM, "block")
+    # Field 2047, which no schema has: what a daemon would have to keep for days.
+    yield case("a request of 5000 bytes", "Memory/Attach", lambda w: type(w.new("AttachRequest")).FromString(
+        b"\xfa\x7f\x88\x27" + bytes(5000)), "MESSAGE_TOO_LARGE", "request")
     for bytes_ in (0, -1):
         yield case(f"{bytes_} bytes", "Memory/Allocate", lambda w, b=bytes_: w.new(
             "AllocateRequest", lease=w.lease, bytes=b), RANGE, "bytes")
