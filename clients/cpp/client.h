@@ -53,8 +53,9 @@ struct ClientOptions {
   int attempts = 4;                                      // of a call that may be repeated
   std::optional<TlsOptions> tls = {};  // of TCP; a Unix socket is spoken to plainly
   // Who this is, sent with every call; one of the two, or none. The file is read
-  // again when the daemon refuses what was in it. Not sent over plain TCP to
-  // another machine.
+  // again when the daemon refuses what was in it, and the call made again; of
+  // Upload, Write and ExecuteStream the next one shows it. Not sent over plain TCP
+  // to another machine.
   std::string token = {};
   std::string token_file = {};
   // How long Upload and Write try to go on while the daemon takes nothing.
@@ -74,7 +75,7 @@ struct CallOptions {
 
 class Client {
  public:
-  // Called on the calling thread, with bytes that only grow.
+  // Called on the calling thread, with bytes that only grow. Must not throw.
   using Progress = std::function<void(int64_t bytes_done, int64_t bytes_total)>;
 
   // Connects to `unix:PATH` or `HOST:PORT` and waits until the daemon answers.
