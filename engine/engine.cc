@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 
 #include "engine/engine_threads.h"
@@ -276,6 +277,8 @@ absl::Status Engine::Impl::Stage(const ExecuteRequest& request, Execution** stag
   launch.lane = LaneId{urgent ? 0 : 1 + next_lane_.fetch_add(1) % others};
   launch.predicted_ns = static_cast<int64_t>(plan.floor.floor_us() * 1e3);
   launch.priority = request.priority;
+  launch.flow = request.flow;
+  if (launch.flow.id == 0) launch.flow.id = absl::HashOf(request.client);
   launch.deadline = request.deadline;
   launch.done = &Impl::OnDone;
   launch.context = &execution;

@@ -93,6 +93,7 @@ struct ExecuteRequest {
   std::function<absl::Status(int64_t output_bytes)> reserve;
   Instant deadline = kNever;  // of the engine's clock
   Priority priority = Priority::kNormal;
+  Flow flow;  // whose share of the device's time it takes; id 0: the client's
 };
 
 struct EngineStats {

@@ -12,23 +12,11 @@
 
 namespace tetrad {
 
-void Executor::List::Append(Launch* launch) {
-  launch->previous_ = tail;
-  launch->next_ = nullptr;
-  (tail != nullptr ? tail->next_ : head) = launch;
-  tail = launch;
-}
-
-void Executor::List::Remove(Launch* launch) {
-  (launch->previous_ != nullptr ? launch->previous_->next_ : head) = launch->next_;
-  (launch->next_ != nullptr ? launch->next_->previous_ : tail) = launch->previous_;
-  launch->next_ = launch->previous_ = nullptr;
-}
-
 Executor::Executor(Device& device, const Options& options, Clock clock)
     : device_(device),
       options_(options),
       clock_(std::move(clock)),
+      queue_(static_cast<size_t>(options.queue_depth)),
       deadlines_(static_cast<size_t>(options.queue_depth)) {
   TETRAD_CHECK(device.limits().max_in_flight > 0);
   const size_t slots = static_cast<size_t>(device.limits().max_in_flight);
@@ -44,16 +32,16 @@ absl::Status Executor::AdmissibleLocked() const {
     return ReasonError(Reason::kDeviceLost, "the device was lost, the daemon restarts");
   }
   if (closed_) return ReasonError(Reason::kDraining, "the engine is shutting down");
-  if (queued_ < options_.queue_depth) return absl::OkStatus();
-  return WithDetail(absl::ResourceExhaustedError(
-                        absl::StrCat("queue_depth: ", queued_, " launches are queued, the limit")),
+  if (queue_.size() < options_.queue_depth) return absl::OkStatus();
+  return WithDetail(absl::ResourceExhaustedError(absl::StrCat("queue_depth: ", queue_.size(),
+                                                              " launches are queued, the limit")),
                     {.reason = Reason::kQueueFull, .retry_delay = UntilNextCompletion()});
 }
 
 // The device then has room for what is at the head of a queue. A launch that is
 // late may be so for long; and to come back at once helps nobody.
 absl::Duration Executor::UntilNextCompletion() const {
-  const Launch* const oldest = on_device_.head;
+  const Launch* const oldest = on_device_.head();
   if (oldest == nullptr) return absl::ZeroDuration();
   const int64_t ran = clock_() - std::max(oldest->launching, progress_);
   constexpr int64_t kLeastNs = 1'000'000;
@@ -73,9 +61,8 @@ absl::StatusOr<bool> Executor::Submit(Launch* launch) {
   launch->submitted = clock_();
   launch->cancelled_ = false;
   launch->state_ = Launch::State::kQueued;
-  queues_[static_cast<size_t>(launch->priority)].Append(launch);
+  queue_.Append(launch);
   if (launch->deadline != kNever) deadlines_.Insert(launch);
-  ++queued_;
   if (!options_.launch_at_submit) return true;
   EndLate(launch->submitted);  // the step that should have may be late itself
   // What lacks memory to say why it failed is left to Step().
@@ -83,7 +70,7 @@ absl::StatusOr<bool> Executor::Submit(Launch* launch) {
     FillDevice();
     return absl::OkStatus();
   });
-  return !filled.ok() || ended_.head != nullptr || Due() < next_step_;
+  return !filled.ok() || !ended_.empty() || Due() < next_step_;
 }
 
 void Executor::Cancel(Launch* launch) {
@@ -96,7 +83,7 @@ void Executor::Cancel(Launch* launch) {
 }
 
 Instant Executor::Step() {
-  List ended;
+  LaunchList ended;
   Instant due;
   {
     std::lock_guard lock(mutex_);
@@ -109,7 +96,7 @@ Instant Executor::Step() {
     std::swap(ended, ended_);
   }
   // Outside the lock: `done` may submit again, or destroy the launch.
-  while (Launch* launch = ended.head) {
+  while (Launch* launch = ended.head()) {
     ended.Remove(launch);
     launch->done(launch);
   }
@@ -117,9 +104,8 @@ Instant Executor::Step() {
 }
 
 void Executor::EndQueued(Launch* launch, LaunchOutcome outcome, Instant now) {
-  queues_[static_cast<size_t>(launch->priority)].Remove(launch);
+  queue_.Remove(launch);
   if (launch->deadline != kNever) deadlines_.Remove(launch);
-  --queued_;
   launch->outcome = outcome;
   launch->completed = now;
   launch->state_ = Launch::State::kIdle;
@@ -139,20 +125,18 @@ void Executor::EndOnDevice(Launch* launch, LaunchOutcome outcome, Instant now) {
 }
 
 void Executor::EndLate(Instant now) {
-  while (Launch* const earliest = deadlines_.earliest()) {
+  while (Launch* const earliest = deadlines_.first()) {
     if (earliest->deadline > now) return;
     EndQueued(earliest, LaunchOutcome::kDeadlineExceeded, now);
   }
 }
 
 void Executor::EndAllQueued(LaunchOutcome outcome, Instant now) {
-  for (List& queue : queues_) {
-    while (queue.head != nullptr) EndQueued(queue.head, outcome, now);
-  }
+  while (Launch* const launch = queue_.front()) EndQueued(launch, outcome, now);
 }
 
 Instant Executor::TimeLimit() const {
-  const Launch* const oldest = on_device_.head;
+  const Launch* const oldest = on_device_.head();
   if (oldest == nullptr || options_.launch_timeout_ns == kNever) return kNever;
   // It may have waited on the device for those before it.
   const Instant began = std::max(oldest->launching, progress_);
@@ -161,7 +145,7 @@ Instant Executor::TimeLimit() const {
 }
 
 Instant Executor::Due() const {
-  const Launch* const earliest = deadlines_.earliest();
+  const Launch* const earliest = deadlines_.first();
   return std::min(earliest != nullptr ? earliest->deadline : kNever, TimeLimit());
 }
 
@@ -169,13 +153,14 @@ void Executor::CheckDevice(Instant now) {
   if (!lost_.ok()) return;
   lost_ = device_.health();
   if (const Instant limit = TimeLimit(); lost_.ok() && limit <= now) {
-    lost_ = absl::InternalError(absl::StrCat("launch_timeout: no completion came for ",
-                                             now - std::max(on_device_.head->launching, progress_),
-                                             " ns, the limit is ", options_.launch_timeout_ns,
-                                             " ns beyond ", kOverrun, " times the prediction"));
+    lost_ = absl::InternalError(
+        absl::StrCat("launch_timeout: no completion came for ",
+                     now - std::max(on_device_.head()->launching, progress_), " ns, the limit is ",
+                     options_.launch_timeout_ns, " ns beyond ", kOverrun, " times the prediction"));
   }
   if (lost_.ok()) return;
-  while (on_device_.head != nullptr) EndOnDevice(on_device_.head, LaunchOutcome::kDeviceLost, now);
+  while (on_device_.head() != nullptr)
+    EndOnDevice(on_device_.head(), LaunchOutcome::kDeviceLost, now);
   EndAllQueued(LaunchOutcome::kDeviceLost, now);
 }
 
@@ -186,36 +171,32 @@ bool Executor::WantsMore(const Launch& launch) const {
 }
 
 void Executor::FillDevice() {
-  for (List& queue : queues_) {
-    while (queue.head != nullptr) {
-      Launch* const launch = queue.head;
-      if (!WantsMore(*launch)) return;
-      const uint32_t slot = free_slots_.back();
-      const uint64_t ticket = uint64_t{++slot_uses_[slot]} << 32 | slot;
-      launch->launching = clock_();
-      const absl::Status status = device_.Launch(launch->lane, launch->binding, ticket);
-      // A device that is full for now is asked again after its next completion.
-      if (absl::IsResourceExhausted(status) && on_device_count_ > 0) return;
-      launch->launched = clock_();
-      if (!status.ok()) {
-        // One that a lost device refused ends like the others it will not run.
-        CheckDevice(launch->launched);
-        if (!lost_.ok()) return;
-        launch->code = status.code();
-        EndQueued(launch, LaunchOutcome::kRefused, launch->launched);
-        continue;
-      }
-      queue.Remove(launch);
-      if (launch->deadline != kNever) deadlines_.Remove(launch);
-      --queued_;
-      free_slots_.pop_back();
-      launch->state_ = Launch::State::kOnDevice;
-      launch->slot_ = slot;
-      slots_[slot] = launch;
-      on_device_.Append(launch);
-      ++on_device_count_;
-      on_device_predicted_ns_ += launch->predicted_ns;
+  while (Launch* const launch = queue_.front()) {
+    if (!WantsMore(*launch)) return;
+    const uint32_t slot = free_slots_.back();
+    const uint64_t ticket = uint64_t{++slot_uses_[slot]} << 32 | slot;
+    launch->launching = clock_();
+    const absl::Status status = device_.Launch(launch->lane, launch->binding, ticket);
+    // A device that is full for now is asked again after its next completion.
+    if (absl::IsResourceExhausted(status) && on_device_count_ > 0) return;
+    launch->launched = clock_();
+    if (!status.ok()) {
+      // One that a lost device refused ends like the others it will not run.
+      CheckDevice(launch->launched);
+      if (!lost_.ok()) return;
+      launch->code = status.code();
+      EndQueued(launch, LaunchOutcome::kRefused, launch->launched);
+      continue;
     }
+    queue_.PopFront();
+    if (launch->deadline != kNever) deadlines_.Remove(launch);
+    free_slots_.pop_back();
+    launch->state_ = Launch::State::kOnDevice;
+    launch->slot_ = slot;
+    slots_[slot] = launch;
+    on_device_.Append(launch);
+    ++on_device_count_;
+    on_device_predicted_ns_ += launch->predicted_ns;
   }
 }
 
@@ -251,7 +232,7 @@ void Executor::Close() {
 
 bool Executor::idle() const {
   std::lock_guard lock(mutex_);
-  return queued_ == 0 && on_device_count_ == 0 && ended_.head == nullptr;
+  return queue_.size() == 0 && on_device_count_ == 0 && ended_.empty();
 }
 
 absl::Status Executor::lost() const {
@@ -261,7 +242,7 @@ absl::Status Executor::lost() const {
 
 ExecutorStats Executor::stats() const {
   std::lock_guard lock(mutex_);
-  return {queued_, on_device_count_};
+  return {queue_.size(), on_device_count_};
 }
 
 }  // namespace tetrad

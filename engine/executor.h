@@ -5,10 +5,9 @@
 //
 // Submit() queues a launch, Step() moves everything that can move at that
 // instant: it ends launches whose deadline passed, hands the device as many as
-// it should have (high priority first, then in order of arrival), and collects
-// completions. Submit() may hand over, too, so that a launch the device has
-// room for waits for no other thread. No threads, no clock and no sockets here:
-// engine_threads.h drives it in the daemon, tests drive it by hand.
+// it should have (in the order of launch_queue.h), and collects completions. Submit() may hand
+// over, too, so that a launch the device has room for waits for no other thread. No threads, no
+// clock and no sockets here: engine_threads.h drives it in the daemon, tests drive it by hand.
 //
 // The device is given little more than keeps it busy: what waits here can
 // still be overtaken by a higher priority, cancelled, or end at its deadline.
@@ -20,11 +19,10 @@
 // A Launch belongs to the caller, who keeps it alive and does not touch it
 // from Submit() until `done` was called, exactly once, by Step(). The cost of
 // a launch does not depend on how many others wait, but for the logarithm in
-// keeping deadlines; in steady state nothing here allocates. Submit() and
+// keeping deadlines and flows; in steady state nothing here allocates. Submit() and
 // Cancel() are thread-safe; Step() is for one thread at a time.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <mutex>
 #include <vector>
@@ -33,55 +31,13 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
-#include "engine/deadline_heap.h"
 #include "engine/device.h"
+#include "engine/launch.h"
+#include "engine/launch_queue.h"
+#include "engine/placed_heap.h"
 #include "engine/support/instant.h"
 
 namespace tetrad {
-
-enum class Priority : uint8_t { kHigh = 0, kNormal = 1, kLow = 2 };
-inline constexpr size_t kPriorities = 3;
-
-enum class LaunchOutcome : uint8_t {
-  kDone,              // ran; error_word may be set
-  kRefused,           // the device refused it; `code` says how
-  kFailed,            // the device started it and reports failure
-  kDeadlineExceeded,  // not run, or ran and its result is not to be used
-  kCancelled,         // as above
-  kShutDown,          // not run: the executor is being closed
-  kDeviceLost,        // not run, or it is not known whether it ran
-};
-inline constexpr size_t kLaunchOutcomes = 7;
-
-struct Launch {
-  BindingId binding = BindingId::kNone;
-  LaneId lane{};
-  int64_t predicted_ns = 0;  // on the device, at best
-  Priority priority = Priority::kNormal;
-  Instant deadline = kNever;
-  void (*done)(Launch*) = nullptr;
-  void* context = nullptr;
-
-  // Filled before `done`.
-  LaunchOutcome outcome = LaunchOutcome::kDone;
-  absl::StatusCode code = absl::StatusCode::kOk;
-  uint32_t error_word = 0;
-  Instant submitted = 0;  // by Submit()
-  Instant launching = 0;  // just before the device was given it
-  Instant launched = 0;   // just after
-  Instant completed = 0;  // when its completion was seen
-  int64_t device_ns = 0;
-
- private:
-  friend class Executor;
-  enum class State : uint8_t { kIdle, kQueued, kOnDevice };
-  State state_ = State::kIdle;
-  bool cancelled_ = false;
-  uint32_t slot_ = 0;
-  uint32_t place_ = 0;  // among the deadlines of queued launches
-  Launch* next_ = nullptr;
-  Launch* previous_ = nullptr;
-};
 
 struct ExecutorStats {
   int64_t queued = 0;
@@ -130,13 +86,7 @@ class Executor {
   ExecutorStats stats() const;
 
  private:
-  // Intrusive, so that queueing allocates nothing.
-  struct List {
-    Launch* head = nullptr;
-    Launch* tail = nullptr;
-    void Append(Launch* launch);
-    void Remove(Launch* launch);
-  };
+  static bool EndsBefore(const Launch& a, const Launch& b) { return a.deadline < b.deadline; }
   // All below need mutex_.
   absl::Status AdmissibleLocked() const;
   // As predicted; zero if nothing is known.
@@ -158,18 +108,18 @@ class Executor {
   const Clock clock_;
   std::vector<Completion> completions_;  // scratch of Step()
   mutable std::mutex mutex_;             // guards all below
-  std::array<List, kPriorities> queues_;
-  DeadlineHeap<Launch, &Launch::place_> deadlines_;  // of queued launches that have one
-  List on_device_;                                   // in order of hand-over
+  LaunchQueue queue_;
+  // Queued launches that have a deadline.
+  PlacedHeap<Launch, &Launch::place_, &Executor::EndsBefore> deadlines_;
+  LaunchList on_device_;  // in order of hand-over
   int64_t on_device_count_ = 0;
   int64_t on_device_predicted_ns_ = 0;
   Instant progress_ = 0;        // when the device completed something last
   Instant next_step_ = 0;       // what Step() returned
-  List ended_;                  // `done` not called yet
+  LaunchList ended_;            // `done` not called yet
   std::vector<Launch*> slots_;  // launches on the device
   std::vector<uint32_t> free_slots_;
   std::vector<uint32_t> slot_uses_;  // part of a ticket, so that a stale one is noticed
-  int64_t queued_ = 0;
   bool closed_ = false;
   absl::Status lost_;
 };

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/civil_time.h"
 
+#include "engine/launch.h"
 #include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 #include "server/status.h"
@@ -191,6 +192,17 @@ class AccessTable::Reader {
     return absl::OkStatus();
   }
 
+  absl::Status ReadWeight(std::string_view key, const toml::node& node, int32_t& out) const {
+    const auto* const value = node.as_integer();
+    if (value == nullptr || value->get() < 1 || value->get() > kMaxFlowWeight) {
+      return Error(
+          node.source(),
+          absl::StrCat(std::string(key), ": wanted a whole number from 1 to ", kMaxFlowWeight));
+    }
+    out = static_cast<int32_t>(value->get());
+    return absl::OkStatus();
+  }
+
   absl::Status ReadText(std::string_view key, const toml::node& node, std::string& out) const {
     const auto* const text = node.as_string();
     if (text == nullptr) return Error(node.source(), std::string(key) + ": wanted a text");
@@ -211,6 +223,8 @@ class AccessTable::Reader {
       } else if (name == "groups") {
         groups = true;
         TETRAD_RETURN_IF_ERROR(ReadGroups("tokens.groups", node, token.groups));
+      } else if (name == "weight") {
+        TETRAD_RETURN_IF_ERROR(ReadWeight("tokens.weight", node, token.weight));
       } else if (name == "expires") {
         TETRAD_RETURN_IF_ERROR(ReadTime(node, token.expires));
       } else {
@@ -257,7 +271,7 @@ class AccessTable::Reader {
 
   absl::Status ReadSubject(const toml::table& fields) {
     std::string subject;
-    Groups granted = Groups::kNone;
+    Subject granted;
     bool groups = false;
     for (const auto& [key, node] : fields) {
       const std::string_view name = key.str();
@@ -265,7 +279,9 @@ class AccessTable::Reader {
         TETRAD_RETURN_IF_ERROR(ReadText("subjects.name", node, subject));
       } else if (name == "groups") {
         groups = true;
-        TETRAD_RETURN_IF_ERROR(ReadGroups("subjects.groups", node, granted));
+        TETRAD_RETURN_IF_ERROR(ReadGroups("subjects.groups", node, granted.groups));
+      } else if (name == "weight") {
+        TETRAD_RETURN_IF_ERROR(ReadWeight("subjects.weight", node, granted.weight));
       } else {
         return Error(key.source(),
                      absl::StrCat("unknown key 'subjects.", ErrorText(name, 100), "'"));
@@ -334,10 +350,12 @@ AccessTable::Verdict AccessTable::Decide(const Peer& peer, const Credential& cre
   Groups groups = anonymous_[static_cast<size_t>(peer.origin)];
   const auto subject = peer.subject.empty() ? subjects_.end() : subjects_.find(peer.subject);
   if (subject != subjects_.end()) {
-    groups = subject->second;
+    groups = subject->second.groups;
+    verdict.weight = subject->second.weight;
     verdict.client = SubjectClient(peer.subject);
   } else if (token != nullptr) {
     groups = token->groups;
+    verdict.weight = token->weight;
     verdict.client = absl::StrCat("token:", token->name);
   } else {
     verdict.client = peer.subject.empty() ? std::string(nobody) : SubjectClient(peer.subject);

@@ -62,6 +62,7 @@ class AccessTable {
   struct Verdict {
     std::string client;   // whose call it is, also if it is refused
     absl::Status status;  // UNAUTHENTICATED or PERMISSION_DENIED, with its reason
+    int32_t weight = 1;   // of its share of the device's time
   };
   // Whether one of `wanted` is had for `what`, the name of a method.
   Verdict Decide(const Peer& peer, const Credential& credential, Groups wanted,
@@ -76,13 +77,18 @@ class AccessTable {
     std::string name;
     TokenDigest digest{};
     Groups groups = Groups::kNone;
+    int32_t weight = 1;
     absl::Time expires = absl::InfiniteFuture();
+  };
+  struct Subject {
+    Groups groups = Groups::kNone;
+    int32_t weight = 1;
   };
   const Token* Find(const TokenDigest& digest) const;
 
   std::vector<Token> tokens_;
   std::unordered_multimap<uint64_t, size_t> by_digest_;  // its first bytes -> tokens_
-  std::map<std::string, Groups, std::less<>> subjects_;
+  std::map<std::string, Subject, std::less<>> subjects_;
   std::array<Groups, kOrigins> anonymous_{};
 };
 

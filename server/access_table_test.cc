@@ -53,6 +53,25 @@ std::string Decision(const AccessTable& table, Method method, const Peer& peer,
 constexpr Origin kUnix = Origin::kUnix;
 constexpr Origin kTcp = Origin::kTcp;
 
+TEST(AccessTableTest, WeightsAreThoseOfWhoDecides) {
+  const AccessTable table = Parsed(TokenEntry("a", kAlpha, "[\"client\"]", "weight = 1000") +
+                                   TokenEntry("b", kBeta, "[\"client\"]") +
+                                   "[[subjects]]\nname = \"s\"\ngroups = [\"client\"]\nweight = 7\n"
+                                   "[[subjects]]\nname = \"t\"\ngroups = [\"client\"]\n");
+  const auto weight = [&](const Peer& peer, const std::string& header) {
+    return table
+        .Decide(peer, header.empty() ? Credential{} : Credential::OfHeader(header),
+                GroupsOf(Method::kExecute), "x", kNow)
+        .weight;
+  };
+  EXPECT_EQ(weight({kUnix}, "Bearer alpha"), 1000);
+  EXPECT_EQ(weight({kUnix}, "Bearer beta"), 1);
+  EXPECT_EQ(weight({kTcp, "s"}, "Bearer alpha"), 7);
+  EXPECT_EQ(weight({kTcp, "t"}, "Bearer alpha"), 1);
+  EXPECT_EQ(weight({kTcp, "unlisted"}, ""), 1);
+  EXPECT_EQ(weight({kUnix}, ""), 1);
+}
+
 TEST(AccessTableTest, NothingListedIsNothingAllowed) {
   const AccessTable table = Parsed("");
   EXPECT_EQ(Decision(table, Method::kExecute, {kUnix}), "NO_CREDENTIAL");
@@ -164,6 +183,12 @@ TEST(AccessTableTest, ErrorsNameFileAndLine) {
       {TokenEntry(std::string(65, 'n'), kAlpha, "[]"), "does not match"},
       {TokenEntry("a", "secret", "[]"), "sha256 must be 64 hexadecimal digits"},
       {TokenEntry("a", std::string(64, 'g'), "[]"), "sha256 must be 64 hexadecimal digits"},
+      {TokenEntry("a", kAlpha, "[]", "weight = 0"),
+       "tokens.weight: wanted a whole number from 1 to 1000"},
+      {TokenEntry("a", kAlpha, "[]", "weight = 1001"), "tokens.weight: wanted a whole number"},
+      {TokenEntry("a", kAlpha, "[]", "weight = 1.5"), "tokens.weight: wanted a whole number"},
+      {"[[subjects]]\nname = \"a\"\ngroups = []\nweight = \"2\"\n",
+       "subjects.weight: wanted a whole number"},
       {TokenEntry("a", kAlpha, "[]", "expires = 3"), "tokens.expires: wanted a time"},
       {TokenEntry("a", kAlpha, "[]", "expires = 2027-01-01"), "tokens.expires: wanted a time"},
       {TokenEntry("a", kAlpha, "[]", "expires = 2027-01-01T00:00:00"), "wanted a time with an"},

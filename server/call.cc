@@ -9,6 +9,7 @@
 #include <grpc/grpc.h>
 #include <grpc/support/time.h>
 
+#include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
@@ -33,7 +34,7 @@ Call::Call(const ServiceContext& service, Method method, grpc::CallbackServerCon
     : service_(service),
       context_(context),
       method_(method),
-      caller_{Admit(), service.request_ids.Choose(context), TraceContextOf(context)},
+      caller_(Admit()),
       began_(std::chrono::steady_clock::now()),
       progress_(absl::Seconds(service.config.progress_seconds), [this] {
         // Behind a full window of HTTP/2 a status of ours would wait like what is
@@ -49,11 +50,13 @@ Call::Call(const ServiceContext& service, Method method, grpc::CallbackServerCon
   if (admission_.ok()) admission_ = service_.client_calls.Enter(caller_.client, client_pass_);
 }
 
-std::string Call::Admit() {
+Caller Call::Admit() {
   AccessTable::Verdict verdict =
       service_.access.Check(service_.identities, method_, context_, lasting_);
   admission_ = std::move(verdict.status);
-  return std::move(verdict.client);
+  const Flow flow = {.id = absl::HashOf(verdict.client), .weight = verdict.weight};
+  return {std::move(verdict.client), flow, service_.request_ids.Choose(context_),
+          TraceContextOf(context_)};
 }
 
 Call::~Call() {

@@ -26,6 +26,7 @@
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
 
+#include "engine/launch.h"
 #include "engine/support/error_detail.h"
 #include "server/progress_timer.h"
 #include "server/service_context.h"
@@ -33,10 +34,11 @@
 
 namespace tetrad {
 
-// Whose call it is, its id, and the client's trace it is part of, if any. They go
-// into every log line about it.
+// Whose call it is and out of which share of the device, its id, and the client's
+// trace it is part of, if any. But for the share they go into every log line about it.
 struct Caller {
   std::string client;
+  Flow flow;
   std::string request;
   TraceContext trace = {};
   // Not explicit, for bodies of calls that take only the client's name.
@@ -97,7 +99,7 @@ class Call {
   void Report(const grpc::Status& status, const std::optional<ErrorDetail>& detail = std::nullopt);
 
  private:
-  std::string Admit();  // sets admission_; the client's name
+  Caller Admit();  // sets admission_
 
   const ServiceContext& service_;
   grpc::CallbackServerContext& context_;

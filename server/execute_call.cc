@@ -13,7 +13,7 @@ class ExecuteCall final : public grpc::ServerUnaryReactor {
   ExecuteCall(const ServiceContext& service, grpc::CallbackServerContext& context)
       : context_(context),
         call_(service, Method::kExecute, context),
-        task_(service, call_.client()) {}
+        task_(service, call_.client(), call_.caller().flow) {}
 
   void Start(const v1::ExecuteRequest& request, v1::ExecuteResponse& response) {
     call_.AddReceived(static_cast<int64_t>(request.ByteSizeLong()));

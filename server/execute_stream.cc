@@ -10,12 +10,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
 #include "engine/support/error_detail.h"
 #include "engine/support/status_macros.h"
 #include "server/call.h"
+#include "server/identity.h"
 #include "server/status.h"
 #include "server/stream_slots.h"
 
@@ -24,12 +26,22 @@ namespace {
 
 using Reactor = grpc::ServerBidiReactor<v1::ExecuteStreamRequest, v1::ExecuteStreamResponse>;
 
+// Clients that have a name share the device with each other, however many streams
+// they open. Those that have none are one client to us, and it would be the most
+// eager of them that gets the device: there, each stream is a flow of its own.
+Flow FlowOf(const Call& call) {
+  Flow flow = call.caller().flow;
+  if (IsAnonymous(call.client())) flow.id = absl::HashOf(flow.id, &call);
+  return flow;
+}
+
 class ExecuteStream final : public Reactor, public std::enable_shared_from_this<ExecuteStream> {
  public:
   ExecuteStream(const ServiceContext& service, grpc::CallbackServerContext& context)
       : service_(service),
         context_(context),
         call_(service, Method::kExecuteStream, context),
+        flow_(FlowOf(call_)),
         slots_(static_cast<size_t>(service.config.stream_in_flight)) {}
 
   void Start();
@@ -53,6 +65,7 @@ class ExecuteStream final : public Reactor, public std::enable_shared_from_this<
   const ServiceContext& service_;
   const grpc::CallbackServerContext& context_;
   Call call_;
+  const Flow flow_;
   std::shared_ptr<ExecuteStream> self_;  // until OnDone()
   OpenStreams::Membership membership_;
   v1::ExecuteStreamRequest incoming_;  // of the read under way
@@ -144,7 +157,7 @@ absl::Status ExecuteStream::Admit(StreamSlot& slot) {
                       absl::StrCat("timeout_seconds: ", timeout, " must be finite and at least 0"));
   }
   TETRAD_CHECK(slots_.Name(slot));
-  slot.task.emplace(service_, call_.client());
+  slot.task.emplace(service_, call_.client(), flow_);
   ++running_;
   return absl::OkStatus();
 }

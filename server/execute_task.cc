@@ -25,10 +25,11 @@ struct ExecuteTask::Link {
   ExecuteTask* task = nullptr;            // valid while phase is not kEnded
 };
 
-ExecuteTask::ExecuteTask(const ServiceContext& service, const std::string& client,
+ExecuteTask::ExecuteTask(const ServiceContext& service, const std::string& client, Flow flow,
                          Admission admission)
     : service_(service),
       client_(client),
+      flow_(flow),
       admission_(std::move(admission)),
       link_(std::make_shared<Link>()) {
   link_->task = this;
@@ -83,10 +84,13 @@ absl::Status ExecuteTask::Hand(ExecutionId* id) {
   DecodedExecute decoded;
   TETRAD_RETURN_IF_ERROR(Decode(*request_, decoded));
   decoded.request.client = client_;
+  decoded.request.flow = flow_;
   decoded.request.deadline = SteadyInstant(deadline_);
-  if (admission_.reserve) {
-    decoded.request.reserve = [this](int64_t bytes) { return admission_.reserve(bytes); };
-  }
+  // Before it runs: what has been computed is not to be refused for want of memory.
+  decoded.request.reserve = [this](int64_t output_bytes) {
+    if (admission_.reserve) TETRAD_RETURN_IF_ERROR(admission_.reserve(output_bytes));
+    return TakeBytes(2 * output_bytes);  // in the reply, and as the RPC library sends it
+  };
   *id = service_.engine.Execute(
       decoded.request, [link = link_](Result result) { Completed(link, std::move(result)); });
   if (*id != ExecutionId::kNone && admission_.admitted) admission_.admitted();
@@ -158,8 +162,6 @@ void ExecuteTask::Cancel(const absl::Status& status) {
 }
 
 absl::Status ExecuteTask::Fill(const Executed& executed, std::string weights) {
-  // Once in the reply and once as the RPC library sends it.
-  TETRAD_RETURN_IF_ERROR(TakeBytes(2 * executed.output_bytes()));
   std::string& output = *reply_->mutable_output();
   output.resize(static_cast<size_t>(executed.output_bytes()));
   TETRAD_RETURN_IF_ERROR(executed.CopyOutput(std::as_writable_bytes(std::span(output))));

@@ -28,6 +28,7 @@
 #include "absl/time/time.h"
 #include "tetrad/v1/gemm.pb.h"
 
+#include "engine/launch.h"
 #include "server/service_context.h"
 
 namespace tetrad {
@@ -47,7 +48,8 @@ class ExecuteTask {
     absl::AnyInvocable<void()> admitted;
   };
 
-  ExecuteTask(const ServiceContext& service, const std::string& client, Admission admission = {});
+  ExecuteTask(const ServiceContext& service, const std::string& client, Flow flow,
+              Admission admission = {});
   ~ExecuteTask();
   ExecuteTask(const ExecuteTask&) = delete;
   ExecuteTask& operator=(const ExecuteTask&) = delete;
@@ -79,6 +81,7 @@ class ExecuteTask {
 
   const ServiceContext& service_;
   const std::string& client_;
+  const Flow flow_;
   const v1::ExecuteRequest* request_ = nullptr;
   v1::ExecuteResponse* reply_ = nullptr;
   absl::Time deadline_;

@@ -43,6 +43,8 @@ std::string_view AnonymousName(Origin origin) {
   return "anonymous@tcp";
 }
 
+bool IsAnonymous(std::string_view client) { return client.starts_with("anonymous@"); }
+
 bool IsSubject(std::string_view text) {
   return !text.empty() && text.size() <= kMaxSubject &&
          std::ranges::all_of(text, [](char c) { return c > ' ' && c <= '~'; });

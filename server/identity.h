@@ -30,6 +30,7 @@ inline constexpr size_t kOrigins = 3;
 
 // "anonymous@unix" and so on.
 std::string_view AnonymousName(Origin origin);
+bool IsAnonymous(std::string_view client);
 
 // What a connection says about who is at its other end.
 struct Peer {

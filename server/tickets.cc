@@ -89,7 +89,7 @@ class Tickets::Run {
         request(std::move(request)),
         pass(std::move(pass)),
         bytes(std::move(bytes)),
-        task(tickets.service_, this->caller.client,
+        task(tickets.service_, this->caller.client, this->caller.flow,
              {.reserve =
                   [this](int64_t output) { return this->bytes.Grow(output + kOutcomeSlackBytes); },
               .admitted =

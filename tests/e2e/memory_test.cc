@@ -112,7 +112,12 @@ TEST(MemoryTest, RepliesThatNobodyReadsAreBoundedAndReturned) {
   while (outcome() != grpc::StatusCode::RESOURCE_EXHAUSTED && absl::Now() < until) {
     absl::SleepFor(absl::Milliseconds(50));
   }
+  // Before it runs: what has been computed is not thrown away.
+  const auto executed = [&] { return Metric(daemon, "tetrad_device_seconds_count"); };
+  ASSERT_TRUE(Eventually([&] { return Metric(daemon, "tetrad_launches_in_flight") == 0; }));
+  const double before = executed();
   EXPECT_EQ(outcome(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(executed(), before);
   EXPECT_LT(ResidentBytes(daemon), 500 * kMiB);
   calls.clear();  // the connections end, and what they held is free again
   while (outcome() != grpc::StatusCode::OK && absl::Now() < until) {

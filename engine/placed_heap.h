@@ -1,29 +1,27 @@
 // SPDX-FileCopyrightText: The Tetrad Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// DeadlineHeap: the earliest deadline of many, each of which may leave at any
+// PlacedHeap: the first of many by some order, each of which may leave at any
 // moment: a binary heap whose elements know their place.
 //
-// T has `Instant deadline` and a `uint32_t` place, named by a member pointer.
-// Allocates nothing within the capacity given. Not thread-safe.
+// T has a `uint32_t` place, named by a member pointer; Before(a, b) says whether
+// a comes before b. Allocates nothing within the capacity given. Not thread-safe.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
-#include "engine/support/instant.h"
 #include "engine/support/status_macros.h"
 
 namespace tetrad {
 
-template <typename T, uint32_t T::*kPlace>
-class DeadlineHeap {
+template <typename T, uint32_t T::*kPlace, bool (*Before)(const T&, const T&)>
+class PlacedHeap {
  public:
-  explicit DeadlineHeap(size_t capacity) { heap_.reserve(capacity); }
+  explicit PlacedHeap(size_t capacity) { heap_.reserve(capacity); }
 
-  T* earliest() const { return heap_.empty() ? nullptr : heap_.front(); }
+  T* first() const { return heap_.empty() ? nullptr : heap_.front(); }
 
   void Insert(T* element) {
     heap_.push_back(element);
@@ -48,7 +46,7 @@ class DeadlineHeap {
   }
   void Rise(size_t place) {
     T* const element = heap_[place];
-    while (place > 0 && heap_[(place - 1) / 2]->deadline > element->deadline) {
+    while (place > 0 && Before(*element, *heap_[(place - 1) / 2])) {
       Put(place, heap_[(place - 1) / 2]);
       place = (place - 1) / 2;
     }
@@ -59,8 +57,8 @@ class DeadlineHeap {
     for (;;) {
       size_t child = 2 * place + 1;
       if (child >= heap_.size()) break;
-      if (child + 1 < heap_.size() && heap_[child + 1]->deadline < heap_[child]->deadline) ++child;
-      if (heap_[child]->deadline >= element->deadline) break;
+      if (child + 1 < heap_.size() && Before(*heap_[child + 1], *heap_[child])) ++child;
+      if (!Before(*heap_[child], *element)) break;
       Put(place, heap_[child]);
       place = child;
     }
