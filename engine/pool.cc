@@ -18,7 +18,7 @@ using Kind = AllocationEvent::Kind;
 
 constexpr int64_t kGranule = FreeRanges::kGranuleBytes;
 
-int64_t RoundUp(int64_t bytes) { return (bytes + kGranule - 1) / kGranule * kGranule; }
+int64_t RoundToGranule(int64_t bytes) { return (bytes + kGranule - 1) / kGranule * kGranule; }
 
 // What blocks can use of a shared chunk.
 int64_t UsableBytes(const Allocation& chunk) { return chunk.bytes / kGranule * kGranule; }
@@ -197,7 +197,7 @@ auto Pool::Insist(int64_t bytes, const Attempt& attempt) -> decltype(attempt()) 
 }
 
 absl::StatusOr<Pool::Taken> Pool::Carve(int64_t bytes, uint64_t number) {
-  const int64_t rounded = RoundUp(bytes);
+  const int64_t rounded = RoundToGranule(bytes);
   std::unique_lock lock(mutex_);
   while (true) {
     if (const auto range = free_.Take(rounded)) return HandOutFree({*range, bytes, number});
@@ -256,7 +256,7 @@ Pool::Taken Pool::HandOutNew(const Allocation& allocation, bool shared, Block bl
 
 absl::StatusOr<Allocation> Pool::FetchChunk(int64_t rounded_bytes) {
   // The last memory of a device may be less than a chunk and still enough.
-  const int64_t eighth = std::max(RoundUp(options_.chunk_bytes / 8), rounded_bytes);
+  const int64_t eighth = std::max(RoundToGranule(options_.chunk_bytes / 8), rounded_bytes);
   absl::StatusOr<Allocation> chunk = upstream_.allocate(options_.chunk_bytes);
   int64_t wanted_bytes = options_.chunk_bytes;
   for (const int64_t smaller : {eighth, rounded_bytes}) {

@@ -30,7 +30,7 @@ void InThreads(int threads, const std::function<void(int)>& work) {
 }
 
 // A flag that threads can wait for.
-class Event {
+class Signal {
  public:
   void Set() {
     {
@@ -126,7 +126,7 @@ TEST(PoolConcurrencyTest, ThreadsNeverShareMemoryAndTheBooksBalance) {
 TEST(PoolConcurrencyTest, ThreadsThatNeedAChunkAtOnceGetOne) {
   SimulatedUpstream simulated({});
   Pool::Upstream upstream = simulated.upstream();
-  Event second_fetch;
+  Signal second_fetch;
   std::atomic<int> fetches{0};
   upstream.allocate = [&](int64_t bytes) {
     // Room for a second fetch, which must not come.
@@ -150,8 +150,8 @@ TEST(PoolConcurrencyTest, ThreadsThatNeedAChunkAtOnceGetOne) {
 void MemoryOnItsWayBackIsWaitedFor(bool whole) {
   SimulatedUpstream simulated({.limit_bytes = kChunk});
   Pool::Upstream upstream = simulated.upstream();
-  Event freeing;
-  Event failed;
+  Signal freeing;
+  Signal failed;
   upstream.allocate = [&](int64_t bytes) {
     auto allocation = simulated.Allocate(bytes);
     if (!allocation.ok()) failed.Set();

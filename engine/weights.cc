@@ -18,7 +18,7 @@
 namespace tetrad {
 namespace {
 
-constexpr int64_t kOperandSpacing = 256;  // of codes and scales within the allocation
+constexpr int64_t kScalesAlignment = 256;  // of codes and scales within the allocation
 int64_t TotalCodeBytes(const WeightsSpec& spec) {
   int64_t bytes = 0;
   for (const GroupDims& dims : spec.groups) bytes += CodeBytes(dims.n, dims.k);
@@ -41,7 +41,7 @@ const char* FieldOf(WeightsOperand operand) {
 
 // Where scales begin in an allocation that starts with the codes.
 int64_t ScalesOffset(const WeightsSpec& spec) {
-  return RoundUp(TotalCodeBytes(spec), kOperandSpacing);
+  return RoundUp(TotalCodeBytes(spec), kScalesAlignment);
 }
 
 absl::Status CheckInside(WeightsOperand operand, const BlockRef& block, int64_t offset,

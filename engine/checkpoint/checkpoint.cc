@@ -46,7 +46,9 @@ class NameList {
   size_t total_ = 0;
 };
 
-std::string Quoted(std::string_view name) { return absl::StrCat("`", Printable(name, 80), "`"); }
+std::string ShortQuoted(std::string_view name) {
+  return absl::StrCat("`", Printable(name, 80), "`");
+}
 
 }  // namespace
 
@@ -71,7 +73,7 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const Root& root, std::string_view d
     auto single = root.OpenFile(PathIn(directory, kSingleName));
     if (absl::IsNotFound(single.status())) {
       return ReasonError(Reason::kFileNotFound,
-                         absl::StrCat("folder ", Quoted(directory), ": neither ", kIndexName,
+                         absl::StrCat("folder ", ShortQuoted(directory), ": neither ", kIndexName,
                                       " nor ", kSingleName));
     }
     if (!single.ok()) return single.status();
@@ -91,13 +93,14 @@ absl::Status Checkpoint::OpenShards(const Root& root, std::string_view directory
   NameList missing;
   for (const std::string& shard : index.shards()) {
     if (shard.starts_with('/')) {
-      return ReasonError(Reason::kIllegalCheckpoint,
-                         absl::StrCat("folder ", Quoted(directory), ": the index names ",
-                                      Quoted(shard), "; shards must be relative to the folder"));
+      return ReasonError(
+          Reason::kIllegalCheckpoint,
+          absl::StrCat("folder ", ShortQuoted(directory), ": the index names ", ShortQuoted(shard),
+                       "; shards must be relative to the folder"));
     }
     auto file = root.OpenFile(PathIn(directory, shard));
     if (absl::IsNotFound(file.status())) {
-      missing.Add(Quoted(shard));
+      missing.Add(ShortQuoted(shard));
       continue;
     }
     if (!file.ok()) return file.status();
@@ -106,7 +109,7 @@ absl::Status Checkpoint::OpenShards(const Root& root, std::string_view directory
   }
   if (missing.empty()) return absl::OkStatus();
   return ReasonError(Reason::kFileNotFound,
-                     absl::StrCat("folder ", Quoted(directory),
+                     absl::StrCat("folder ", ShortQuoted(directory),
                                   ": the index names shards that are not there: ", missing.Text()));
 }
 
@@ -118,16 +121,16 @@ absl::Status Checkpoint::CheckIndex(const ShardIndex& index) const {
       const std::string_view name = header.tensor(t).name;
       const std::optional<uint32_t> shard = index.ShardOf(name);
       if (!shard) {
-        unlisted.Add(absl::StrCat(Quoted(name), " in ", Quoted(index.shards()[i])));
+        unlisted.Add(absl::StrCat(ShortQuoted(name), " in ", ShortQuoted(index.shards()[i])));
       } else if (*shard != i) {
-        misplaced.Add(absl::StrCat(Quoted(name), " is in ", Quoted(index.shards()[i]), ", not in ",
-                                   Quoted(index.shards()[*shard])));
+        misplaced.Add(absl::StrCat(ShortQuoted(name), " is in ", ShortQuoted(index.shards()[i]),
+                                   ", not in ", ShortQuoted(index.shards()[*shard])));
       }
     }
   }
   for (const auto& [name, shard] : index.tensors()) {
     if (!files_[shard].header().Find(name)) {
-      missing.Add(absl::StrCat(Quoted(name), " in ", Quoted(index.shards()[shard])));
+      missing.Add(absl::StrCat(ShortQuoted(name), " in ", ShortQuoted(index.shards()[shard])));
     }
   }
   const auto refuse = [](const char* reason, const NameList& names) {

@@ -10,7 +10,7 @@
 namespace tetrad::simulation {
 namespace {
 
-constexpr int kEvents = 80;
+constexpr int kPlanEvents = 80;
 constexpr int32_t kRows[] = {1, 2, 3, 600, 2000, 9000};  // the last ones make large plans
 
 SimulatedDevice::World Nothing() {
@@ -130,7 +130,7 @@ void PlanWorld::Check() {
 }
 
 void PlanWorld::Run() {
-  for (int i = 0; i < kEvents && !trace_.failed(); ++i) {
+  for (int i = 0; i < kPlanEvents && !trace_.failed(); ++i) {
     const size_t index = static_cast<size_t>(random_.Below(std::ssize(keys_)));
     random_.OneIn(3) ? Finish(index) : Ask(index);
     Check();

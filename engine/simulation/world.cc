@@ -10,10 +10,9 @@
 namespace tetrad::simulation {
 namespace {
 
-constexpr Instant kMillisecond = 1'000'000;
-constexpr Instant kLaunchTimeout = 300 * kMillisecond;
-constexpr Instant kHandleIdle = 50 * kMillisecond;
-constexpr Instant kStepInterval = 40 * kMillisecond;
+constexpr Instant kLaunchTimeout = 300'000'000;  // 300 ms
+constexpr Instant kHandleIdle = 50'000'000;
+constexpr Instant kStepInterval = 40'000'000;
 constexpr int kEvents = 200;
 
 const Catalogue& SharedCatalogue() {

@@ -19,6 +19,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+
 #include "engine/engine.h"
 #include "engine/simulation/catalogue.h"
 #include "engine/simulation/coverage.h"
@@ -39,6 +41,11 @@ class World {
 
  private:
   using Call = SimulatedDevice::Call;
+  static constexpr Instant kMillisecond = 1'000'000;
+  static constexpr const char* kNames[] = {"a", "b", "c", "d"};  // of weights
+  static constexpr int64_t kClients = 3;
+  static std::string Client(size_t client) { return absl::StrCat("client", client); }
+
   struct Lease {
     size_t client = 0;
     std::string name;

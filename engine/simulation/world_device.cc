@@ -10,7 +10,6 @@ namespace tetrad::simulation {
 namespace {
 
 constexpr Instant kMicrosecond = 1000;
-constexpr Instant kMillisecond = 1'000'000;
 
 }  // namespace
 

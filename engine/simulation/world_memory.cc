@@ -7,13 +7,6 @@
 #include "engine/simulation/world.h"
 
 namespace tetrad::simulation {
-namespace {
-
-constexpr int64_t kClients = 3;
-
-std::string Client(size_t client) { return absl::StrCat("client", client); }
-
-}  // namespace
 
 std::optional<size_t> World::SomeLease(bool live) {
   std::vector<size_t> able;

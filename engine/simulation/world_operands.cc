@@ -12,8 +12,6 @@
 namespace tetrad::simulation {
 namespace {
 
-std::string Client(size_t client) { return absl::StrCat("client", client); }
-
 template <typename T>
 std::span<const std::byte> Bytes(const T& values) {
   return std::as_bytes(std::span(values.data(), values.size()));

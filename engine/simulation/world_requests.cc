@@ -8,14 +8,6 @@
 #include "engine/simulation/world.h"
 
 namespace tetrad::simulation {
-namespace {
-
-constexpr const char* kNames[] = {"a", "b", "c", "d"};
-constexpr int64_t kClients = 3;
-
-std::string Client(size_t client) { return absl::StrCat("client", client); }
-
-}  // namespace
 
 void World::Prepare() {
   const size_t shape = static_cast<size_t>(random_.Below(std::ssize(catalogue_.shapes)));

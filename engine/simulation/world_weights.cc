@@ -8,11 +8,6 @@
 #include "engine/simulation/world.h"
 
 namespace tetrad::simulation {
-namespace {
-
-constexpr const char* kNames[] = {"a", "b", "c", "d"};
-
-}  // namespace
 
 absl::StatusCode World::ResolveInModel(const std::string& reference, Version* version) const {
   const size_t at = reference.find('@');

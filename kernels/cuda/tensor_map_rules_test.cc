@@ -19,7 +19,7 @@ constexpr uint64_t kTwoTo32 = uint64_t{1} << 32;
 constexpr uint64_t kTwoTo40 = uint64_t{1} << 40;
 
 // A legal map of FP16 [64][256] with rows of 512 bytes.
-TensorMapSpec Plain() {
+TensorMapSpec Lawful() {
   TensorMapSpec spec;
   spec.type = CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
   spec.rank = 2;
@@ -31,7 +31,7 @@ TensorMapSpec Plain() {
 }
 
 TensorMapSpec Interleaved(CUtensorMapInterleave interleave) {
-  TensorMapSpec spec = Plain();
+  TensorMapSpec spec = Lawful();
   spec.rank = 3;
   spec.dims = {16, 8, 4};
   spec.strides = {32, 256};
@@ -42,7 +42,7 @@ TensorMapSpec Interleaved(CUtensorMapInterleave interleave) {
 }
 
 TensorMapSpec Packed(CUtensorMapDataType type) {
-  TensorMapSpec spec = Plain();
+  TensorMapSpec spec = Lawful();
   spec.type = type;
   spec.box = {128, 16};
   return spec;
@@ -59,7 +59,7 @@ struct Edge {
 #define TETRAD_EDIT(assignment) []([[maybe_unused]] TensorMapSpec& s) { assignment; }
 
 std::vector<Edge> Edges() {
-  const TensorMapSpec plain = Plain();
+  const TensorMapSpec plain = Lawful();
   const TensorMapSpec by16 = Interleaved(CU_TENSOR_MAP_INTERLEAVE_16B);
   const TensorMapSpec by32 = Interleaved(CU_TENSOR_MAP_INTERLEAVE_32B);
   const TensorMapSpec u4 = Packed(CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN8B);
@@ -277,7 +277,7 @@ TEST(TensorMapRulesTest, EachRuleHoldsAtItsEdge) {
 
 TEST(TensorMapRulesTest, NaNFillsTheFloatingPointTypes) {
   for (int type = 0; type < 16; ++type) {
-    TensorMapSpec spec = Plain();
+    TensorMapSpec spec = Lawful();
     spec.dims = {128, 64};
     spec.strides = {1024};
     spec.type = static_cast<CUtensorMapDataType>(type);
@@ -289,7 +289,7 @@ TEST(TensorMapRulesTest, NaNFillsTheFloatingPointTypes) {
 }
 
 TEST(TensorMapRulesTest, EntriesFromTheRankOnAreNotChecked) {
-  TensorMapSpec spec = Plain();
+  TensorMapSpec spec = Lawful();
   spec.dims[2] = kTwoTo40;
   spec.strides[1] = 3;
   spec.box[4] = 1000;
@@ -298,7 +298,7 @@ TEST(TensorMapRulesTest, EntriesFromTheRankOnAreNotChecked) {
 }
 
 TEST(TensorMapRulesTest, BoxBytesCountWhatIsLoaded) {
-  TensorMapSpec spec = Plain();
+  TensorMapSpec spec = Lawful();
   EXPECT_EQ(BoxBytes(spec), 64u * 16 * 2);
   spec.element_strides = {3, 4};  // the first is ignored
   EXPECT_EQ(CheckTensorMap(spec), absl::OkStatus());

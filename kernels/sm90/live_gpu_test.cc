@@ -272,13 +272,13 @@ struct Sample {
   }
 };
 
-struct Case {
+struct ReadCase {
   MSource source;
   std::vector<int32_t> values;
 };
 
 // Of 4 groups of 300 rows.
-std::vector<Case> Cases() {
+std::vector<ReadCase> Cases() {
   constexpr int32_t kLeast = std::numeric_limits<int32_t>::min();
   constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
   return {
@@ -299,7 +299,7 @@ std::vector<Case> Cases() {
 TEST_F(Sm90LiveGpuTest, LegalAndHostileValues) {
   for (const ActivationType a : kActivations) {
     for (const OutputType c : {OutputType::kFp16, OutputType::kBf16}) {
-      for (const Case& test : Cases()) {
+      for (const ReadCase& test : Cases()) {
         Sample sample({.a_type = a, .c_type = c}, test.source, 4, 300, 333, 160, 3);
         sample.problem.m_values = test.values.data();
         ExpectTheHostsBits(sample.operands, sample.problem, true);

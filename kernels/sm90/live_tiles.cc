@@ -16,7 +16,7 @@ int32_t WidthsOf(const Instance& instance) {
   return widths;
 }
 
-int64_t TileColumns(const Instance& instance, int32_t n) {
+int64_t ColumnsOf(const Instance& instance, int32_t n) {
   return CeilDiv(n, int64_t{kBlockRows} * instance.strips);
 }
 
@@ -92,7 +92,7 @@ int64_t LongestCycles(const Instance& instance, const int64_t (&tiles)[kMaxWidth
     const auto before = [&](int64_t tile) { return (tile + ctas - 1 - cta) / ctas; };
     int64_t begin = 0, cycles = 0;
     for (int32_t w = widths - 1; w >= 0; --w) {
-      const int64_t end = begin + tiles[w] * TileColumns(instance, shape.n);
+      const int64_t end = begin + tiles[w] * ColumnsOf(instance, shape.n);
       cycles += (before(end) - before(begin)) * TileCycles(instance, instance.widths[w], steps);
       begin = end;
     }
@@ -191,7 +191,7 @@ int64_t MostTilesPerCta(const Instance& instance, const LiveShape& shape, int32_
   const int64_t row_tiles = shape.m_source == MSource::kCounts
                                 ? MostRowTilesOfCounts(covers, widest, shape)
                                 : MostRowTilesOfOffsets(covers, widest, shape);
-  return CeilDiv(row_tiles * TileColumns(instance, shape.n), ctas) + 1;
+  return CeilDiv(row_tiles * ColumnsOf(instance, shape.n), ctas) + 1;
 }
 
 }  // namespace tetrad::sm90

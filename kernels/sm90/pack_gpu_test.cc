@@ -14,7 +14,7 @@ namespace tetrad::sm90 {
 namespace {
 
 constexpr size_t kMargin = 256;
-constexpr uint8_t kStale = 0xA5;
+constexpr uint8_t kUntouched = 0xA5;
 
 class PackGpuTest : public cuda::GpuTest {
  protected:
@@ -26,7 +26,7 @@ class PackGpuTest : public cuda::GpuTest {
   // Room for `bytes` with a margin on both sides; all of it stale.
   CUdeviceptr Room(size_t bytes) {
     const CUdeviceptr at = device().Allocate(bytes + 2 * kMargin);
-    device().Fill(at, kStale, bytes + 2 * kMargin);
+    device().Fill(at, kUntouched, bytes + 2 * kMargin);
     return at + kMargin;
   }
   // What a Room() holds now, if nothing was written around it.
@@ -34,8 +34,8 @@ class PackGpuTest : public cuda::GpuTest {
     std::vector<uint8_t> all(bytes + 2 * kMargin);
     device().Download(std::as_writable_bytes(std::span(all)), at - kMargin);
     for (size_t i = 0; i < kMargin; ++i) {
-      EXPECT_EQ(all[i], kStale);
-      EXPECT_EQ(all[all.size() - 1 - i], kStale);
+      EXPECT_EQ(all[i], kUntouched);
+      EXPECT_EQ(all[all.size() - 1 - i], kUntouched);
     }
     return {all.begin() + kMargin, all.end() - kMargin};
   }
