@@ -36,8 +36,8 @@ void World::OnHandOver(const SimulatedDevice::HandOver& hand_over) {
       continue;
     }
     // Between clients of one priority the queue decides; launch_queue_test.cc looks at how.
-    const bool in_turn = other->client != request.client ||
-                         (!request.admitting && other->order >= request.order);
+    const bool in_turn =
+        other->client != request.client || (!request.admitting && other->order >= request.order);
     Promise(other->priority > request.priority || (other->priority == request.priority && in_turn),
             "launched by priority, and of one client in order of arrival", other->order);
   }
