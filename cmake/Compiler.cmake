@@ -24,6 +24,12 @@ target_compile_options(tetrad_options INTERFACE -Wall -Wextra -Werror
 # may not contract a*b+c on its own; kernels ask for fused operations by name.
 target_compile_options(tetrad_options INTERFACE -ffp-contract=off)
 
+# Sources that are compiled together look to GCC as if they were headers, and it
+# warns of types of an anonymous namespace in what others could see.
+if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(tetrad_options INTERFACE -Wno-subobject-linkage)
+endif()
+
 if(TETRAD_SANITIZE)
   add_compile_options(-fsanitize=${TETRAD_SANITIZE} -fno-omit-frame-pointer)
   if(NOT TETRAD_SANITIZE MATCHES "thread")

@@ -12,6 +12,7 @@
 #include "grpcpp/client_context.h"
 
 #include "tests/e2e/gemm_client.h"
+#include "tests/e2e/memory_client.h"
 #include "tests/e2e/raw_connection.h"
 
 namespace tetrad::e2e {

@@ -30,7 +30,6 @@ namespace {
 // As many threads as kernels have leave no more to each.
 constexpr int kManyRegisters = 128;
 constexpr int kFewRegisters = 32;
-constexpr int kMultiprocessorRegisters = 65536;
 constexpr int kRegisterGranule = 8;
 
 constexpr KernelFacts Portable(ActivationType type) {

@@ -24,6 +24,9 @@
 
 namespace tetrad::cuda::simulated {
 
+// What the kernels of a multiprocessor share.
+inline constexpr int kMultiprocessorRegisters = 65536;
+
 enum class Kernel : uint8_t {
   kPortableGemm,
   kHopperGemm,

@@ -17,7 +17,6 @@ constexpr int kMaxSharedBytes = 227 << 10;
 constexpr int kReservedSharedBytes = 1 << 10;  // of a CTA
 constexpr int kMultiprocessorShared = 228 << 10;
 constexpr int kMultiprocessorThreads = 2048;
-constexpr int kMultiprocessorRegisters = 65536;
 constexpr int kMultiprocessorCtas = 32;
 
 }  // namespace

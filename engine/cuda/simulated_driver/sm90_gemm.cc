@@ -31,10 +31,10 @@ using sm90::TileEntry;
 // Tiles of each width that cover a group's rows.
 using Cover = std::array<int32_t, kMaxWidths>;
 
-class Gemm {
+class Sm90Gemm {
  public:
-  Gemm(const sm90::Instance& instance, ActivationType type, const sm90::GemmArguments& arguments,
-       int64_t ctas, View& view)
+  Sm90Gemm(const sm90::Instance& instance, ActivationType type,
+           const sm90::GemmArguments& arguments, int64_t ctas, View& view)
       : instance_(instance), type_(type), arguments_(arguments), ctas_(ctas), view_(view) {}
 
   void Run() {
@@ -298,7 +298,7 @@ class Gemm {
 
 std::byte* RunHopperGemm(const sm90::Instance& instance, ActivationType type,
                          const sm90::GemmArguments& arguments, int64_t ctas, View& view) {
-  Gemm gemm(instance, type, arguments, ctas, view);
+  Sm90Gemm gemm(instance, type, arguments, ctas, view);
   gemm.Run();
   return gemm.first_output();
 }
