@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/clock.h"
+
 #include "clients/cpp/client.h"
 #include "clients/cpp/connection.h"
 
@@ -17,15 +19,29 @@ absl::StatusOr<v1::SubmitResponse> Client::Submit(const v1::SubmitRequest& reque
 
 absl::StatusOr<v1::WaitResponse> Client::Wait(const v1::WaitRequest& request,
                                               const CallOptions& call) {
-  CallOptions longer = call;
-  if (call.deadline == absl::ZeroDuration()) {
-    // The time to wait may be for ever; a call's may not.
-    const absl::Duration wait =
-        std::min(absl::Seconds(request.timeout_seconds()), connection_->options.transfer_deadline);
-    longer.deadline = connection_->options.deadline + std::max(wait, absl::ZeroDuration());
-  }
-  const Rpc rpc = request.forget() ? Rpc::kWaitAndForget : Rpc::kWait;
-  return connection_->Unary(rpc, connection_->gemm, &v1::Gemm::Stub::Wait, request, longer);
+  // The time to wait may be for ever; a call's may not.
+  const absl::Duration wait =
+      std::min(absl::Seconds(request.timeout_seconds()), connection_->options.transfer_deadline);
+  const absl::Duration longer =
+      connection_->options.deadline + std::max(wait, absl::ZeroDuration());
+  const absl::Time began = absl::Now();
+  v1::WaitRequest asked = request;
+  absl::StatusOr<v1::WaitResponse> response = v1::WaitResponse();
+  const absl::Status status = connection_->Repeated(
+      request.forget() ? Rpc::kWaitAndForget : Rpc::kWait, call, longer,
+      [&](absl::Time deadline) -> Attempted {
+        OutgoingCall attempt(call, deadline, *connection_->token);
+        const absl::Status ended =
+            FromGrpcStatus(connection_->gemm.Wait(attempt.context(), asked, &*response));
+        // Should this be repeated, what has been waited counts.
+        if (request.timeout_seconds() > 0) {
+          const double waited = absl::ToDoubleSeconds(absl::Now() - began);
+          asked.set_timeout_seconds(std::max(request.timeout_seconds() - waited, 0.0));
+        }
+        return {ended};
+      });
+  if (!status.ok()) response = status;
+  return response;
 }
 
 absl::Status Client::Watch(std::span<const std::string> tickets,

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <filesystem>
 #include <limits>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -32,6 +33,11 @@ class FakeGemm final : public v1::Gemm::Service {
                     v1::WaitResponse* response) override {
     const std::chrono::duration<double> left =
         context->deadline() - std::chrono::system_clock::now();
+    waits_.push_back(request->timeout_seconds());
+    if (request->ticket() == "broken" && waits_.size() == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      return {grpc::StatusCode::UNAVAILABLE, "the connection broke"};
+    }
     response->set_done(request->forget());
     response->set_code(5);
     response->mutable_response()->set_floor_us(left.count());
@@ -54,6 +60,8 @@ class FakeGemm final : public v1::Gemm::Service {
     response->set_cancelled(request->ticket() == "runs");
     return grpc::Status::OK;
   }
+
+  std::vector<double> waits_;  // what was asked for, of one call after the other
 };
 
 class TicketsTest : public ::testing::Test {
@@ -121,6 +129,17 @@ TEST_F(TicketsTest, TheDeadlineLeavesRoomForTheWait) {
   wait.set_timeout_seconds(std::numeric_limits<double>::quiet_NaN());
   EXPECT_GT(SecondsOf(wait), 50);
   EXPECT_NEAR(SecondsOf(wait, {.deadline = absl::Seconds(50), .cancel = {}}), 50, 20);
+}
+
+TEST_F(TicketsTest, AWaitThatIsRepeatedWaitsForWhatIsLeft) {
+  v1::WaitRequest wait;
+  wait.set_ticket("broken");
+  wait.set_timeout_seconds(200);
+  EXPECT_TRUE(client_->Wait(wait).ok());
+  ASSERT_EQ(service_.waits_.size(), 2u);
+  EXPECT_EQ(service_.waits_[0], 200);
+  EXPECT_LE(service_.waits_[1], 199.7);
+  EXPECT_GE(service_.waits_[1], 100);
 }
 
 TEST_F(TicketsTest, AWatchTellsOfEachAndHowItEnded) {
