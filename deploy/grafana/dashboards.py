@@ -127,7 +127,7 @@ LATENCY = (
                *(quantile(share, "tetrad_request_seconds", "method", 'method=~"$method", ') for share in (0.5, 0.9, 0.99)), width=12),
         series("p99 by instance", "One instance above the others: look at its device and its clients.", "s",
                quantile(0.99, "tetrad_request_seconds", "instance", 'method=~"$method", '), width=12),
-        series("Calls by method", "RPCs that ended.", "reqps",
+        series("Calls by method", "RPCs that ended, streams included.", "reqps",
                Query('sum by (method) (rate(tetrad_requests_total{method=~"$method", @}[%]))', "{{method}}"), width=12))),
     Row("Launches", (
         heatmap("Time in the queue", "From admission until the device got the launch.", "tetrad_queue_seconds"),

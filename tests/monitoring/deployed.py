@@ -11,6 +11,9 @@ import yaml
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RULES = ROOT / "deploy/prometheus/tetrad.rules.yaml"
 DASHBOARDS = ROOT / "deploy/grafana"
+METRIC = re.compile(r"\b(?:tetrad|process)_[a-z0-9_]+\b")
+METRIC_ROW = re.compile(r"^\| (`[^|]*`) \| (\w+)", re.MULTILINE)
+LABELLED = re.compile(r"`([a-z0-9_]+)(?:{([a-z_,]+)})?`")
 PROMQL_BLOCK = re.compile(r"```promql\n(.*?)```", re.DOTALL)
 
 
@@ -40,3 +43,10 @@ def examples(page: pathlib.Path) -> list[str]:
     """The PromQL expressions of a page's code blocks, one a line."""
     return [line for block in PROMQL_BLOCK.findall(page.read_text())
             for line in block.splitlines() if line and not line.startswith("#")]
+
+
+def documented_metrics() -> dict[str, tuple[str, frozenset[str]]]:
+    """Name -> type and labels, as the tables of docs/metrics.md have them."""
+    return {name: (kind, frozenset(filter(None, labels.split(","))))
+            for names, kind in METRIC_ROW.findall((ROOT / "docs/metrics.md").read_text())
+            for name, labels in LABELLED.findall(names)}

@@ -159,6 +159,18 @@ class LiveTest(unittest.TestCase):
         for labels in found:
             self.assertLessEqual(shown, set(labels), expression)
 
+    def test_the_page_of_metrics_lists_what_is_exported(self) -> None:
+        documented = deployed.documented_metrics()
+        scraped = {entry["metric"]: entry["type"] for entry in self.prometheus.get("targets/metadata")
+                   if entry["target"]["instance"] == self.calm.http}
+        self.assertEqual(set(documented), set(scraped))
+        for name, (kind, labels) in documented.items():
+            if kind != "as":  # "as usual": those of every process
+                self.assertEqual(kind, scraped[name], name)
+            series = name + ("_bucket" if kind == "histogram" else "")
+            found = {frozenset(each) - {"__name__", "job", "instance", "le"} for each in self.prometheus.samples(series)}
+            self.assertEqual(found, {labels}, name)
+
     def test_rules_are_healthy_and_their_expressions_have_data(self) -> None:
         loaded = [rule for group in self.prometheus.get("rules")["groups"] for rule in group["rules"]]
         rules = deployed.rules()

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 WORDS = {"and", "or", "unless", "offset", "bool", "by", "on", "ignoring", "without", "group_left", "group_right"}
 GROUPING = re.compile(r"\b(?:by|on|ignoring|without|group_left|group_right)\s*\(([^)]*)\)")
+RANGE = re.compile(r"\[[^\]]*\]")
 # A text, or a name with its matchers; "(" after it makes it a function.
 TOKEN = re.compile(r'"[^"]*"|(?<![\w:.])([A-Za-z_:][\w:]*)\s*(\{[^}]*\})?\s*(\()?')
 MATCHER = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"')
@@ -37,7 +38,7 @@ class Selector(NamedTuple):
 
 def selectors(expression: str) -> list[Selector]:
     found = []
-    for match in TOKEN.finditer(GROUPING.sub(" ", expression)):
+    for match in TOKEN.finditer(GROUPING.sub(" ", RANGE.sub(" ", expression))):
         name, matchers, call = match.groups()
         if name is not None and call is None and name not in WORDS:
             found.append(Selector(name, tuple(MATCHER.findall(matchers or ""))))
