@@ -63,17 +63,19 @@ class RulesTest(unittest.TestCase):
         names = [rule.get("alert") or rule["record"] for rule in deployed.rules()]
         self.assertEqual(len(names), len(set(names)))
 
-    def test_every_alert_is_seen_to_fire_and_then_not_to(self) -> None:
-        resolved = set()
+    def test_every_alert_is_seen_to_wait_to_fire_and_then_not_to(self) -> None:
+        waited, resolved = set(), set()
         for test in rule_tests():
             fired: set[str] = set()
             for case in sorted(test["promql_expr_test"], key=lambda case: minutes(case["eval_time"])):
-                if 'ALERTS{alertstate="firing"}' not in case["expr"]:
-                    continue
-                firing = {name for sample in case["exp_samples"] for name in re.findall(r'alertname="(\w+)"', sample["labels"])}
-                resolved |= fired - firing
-                fired |= firing
+                named = {name for sample in case["exp_samples"] for name in re.findall(r'alertname="(\w+)"', sample["labels"])}
+                if 'ALERTS{alertstate="pending"' in case["expr"]:
+                    waited |= named
+                elif 'ALERTS{alertstate="firing"}' in case["expr"]:
+                    resolved |= fired - named
+                    fired |= named
         self.assertEqual({alert["alert"] for alert in deployed.alerts()} - resolved, set())
+        self.assertEqual({alert["alert"] for alert in deployed.alerts() if "for" in alert} - waited, set())
 
     def test_every_recording_is_compared_with_numbers(self) -> None:
         compared = {name for test in rule_tests() for case in test["promql_expr_test"] if case["exp_samples"]
