@@ -126,12 +126,13 @@ class LiveTest(unittest.TestCase):
     @classmethod
     def wait_for_recorded(cls) -> None:
         """Until rates have two samples of the last failure, and rules that build on others have run."""
-        wait_until("the rates of failures are recorded", lambda: {"DATA_LOSS", "RESOURCE_EXHAUSTED"} <= {
-            labels["code"] for labels in cls.prometheus.samples("instance_code:tetrad_answers:rate5m > 0 or "
-                                                                "instance_code:tetrad_answers:rate5m{code='DATA_LOSS'}")})
-        wait_until("rules that build on rules have run",
-                   lambda: cls.prometheus.samples("job:tetrad_errors:ratio_rate5m > 0 or job:tetrad_errors:ratio_rate3d >= 0")
-                   and len(cls.prometheus.samples("instance:tetrad_execute_seconds:p99_5m")) == 2
+        def recorded(name: str, label: str) -> set[str]:
+            return {labels[label] for labels in cls.prometheus.samples(name)}
+
+        wait_until("the rates of failures are recorded", lambda:
+                   {"DATA_LOSS", "RESOURCE_EXHAUSTED"} <= recorded("instance_code:tetrad_answers:rate5m", "code"))
+        wait_until("both daemons have latencies, and the overload is noticed", lambda:
+                   {cls.calm.http, cls.busy.http} <= recorded("instance:tetrad_execute_seconds:p99_5m", "instance")
                    and "TetradOverloaded" in cls.prometheus.firing())
 
     # What is asked of every expression.

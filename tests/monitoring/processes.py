@@ -13,7 +13,7 @@ import urllib.parse
 import urllib.request
 from typing import Any, Callable, Optional
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 def wait_until(what: str, holds: Callable[[], Any], seconds: float = PATIENCE_S) -> Any:
