@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -33,10 +34,11 @@ PATTERN = "model.layers.0.mlp.experts.{expert}.up_proj"
 ACCESS = """anonymous_unix = ["client", "operator"]
 anonymous_http = ["metrics"]
 """
+CHANGE_EVERY_S = 1e-4  # a load takes milliseconds
 CALM_ROWS, BUSY_ROWS = "16x8", "64x8"
 LEGEND_LABEL = re.compile(r"{{\s*(\w+)\s*}}")
 TEMPLATE_LABEL = re.compile(r"\$labels\.(\w+)")
-RANGE = "30s"
+RANGE = "2m"  # longer than the test, so that load which has ended counts
 GRPC_CODES = {"OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
               "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE",
               "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"}
@@ -47,13 +49,14 @@ class LiveTest(unittest.TestCase):
     calm: Daemon
     busy: Daemon
     prometheus: Prometheus
-    loads: list[subprocess.Popen]
+    loads: dict[str, subprocess.Popen]  # by socket
+    known: dict[str, list[dict[str, str]]] = {}
 
     @classmethod
     def setUpClass(cls) -> None:
         cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="tetrad-monitoring-"))
         cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
-        cls.loads = []
+        cls.loads = {}
         cls.addClassCleanup(cls.end_all)
         checkpoints = cls.folder / "checkpoints"
         shutil.copytree(pathlib.Path(OPTIONS.checkpoints) / CHECKPOINT, checkpoints / CHECKPOINT)
@@ -68,14 +71,16 @@ class LiveTest(unittest.TestCase):
         cls.prometheus = Prometheus(OPTIONS.prometheus, cls.folder, deployed.RULES, [cls.calm.http, cls.busy.http])
         for daemon in (cls.calm, cls.busy):
             wait_until("a daemon is ready", daemon.ready)
-        cls.induce()
+        cls.fail()
+        cls.load()
         wait_until("Prometheus is ready", cls.prometheus.ready)
         cls.wait_for_recorded()
+        cls.end_load(cls.busy)  # the other one goes on while expressions are asked for
 
     @classmethod
     def end_all(cls) -> None:
-        processes = [*cls.loads, *(each.process for each in (getattr(cls, name, None) for name in ("calm", "busy", "prometheus"))
-                                   if each is not None and each.process is not None)]
+        servers = [getattr(cls, name) for name in ("calm", "busy", "prometheus") if hasattr(cls, name)]
+        processes = [*cls.loads.values(), *(server.process for server in servers if server.process is not None)]
         for process in processes:
             process.kill()
         for process in processes:
@@ -91,18 +96,27 @@ class LiveTest(unittest.TestCase):
         return cls.ctl(daemon, "weights", "load", name, "--directory", CHECKPOINT, "--pattern", PATTERN)
 
     @classmethod
-    def induce(cls) -> None:
-        """Load on both daemons, and the failures without which series are missing."""
-        for daemon, rows, in_flight in ((cls.calm, CALM_ROWS, "2"), (cls.busy, BUSY_ROWS, "6")):
-            loaded = cls.load_weights(daemon, "up")
-            assert loaded.returncode == 0, loaded.stderr
-            cls.loads.append(subprocess.Popen(
-                [OPTIONS.tetradctl, "--endpoint", daemon.socket, "bench", "--weights", "up", "--a", "bf16",
-                 "--m", rows, "--in-flight", in_flight, "--seconds", "600"],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+    def fail(cls) -> None:
+        """The failures without which series are missing; the overload comes with the load."""
         refused = cls.ctl(cls.calm, "admin", "drain")
         assert "NO_CREDENTIAL" in refused.stderr, refused.stderr
         cls.change_while_read(cls.folder / "checkpoints" / CHECKPOINT / "model.safetensors")
+
+    @classmethod
+    def load(cls) -> None:
+        for daemon, rows, in_flight in ((cls.calm, CALM_ROWS, "1"), (cls.busy, BUSY_ROWS, "6")):
+            loaded = cls.load_weights(daemon, "up")
+            assert loaded.returncode == 0, loaded.stderr
+            cls.loads[daemon.socket] = subprocess.Popen(
+                [OPTIONS.tetradctl, "--endpoint", daemon.socket, "bench", "--weights", "up", "--a", "bf16",
+                 "--m", rows, "--in-flight", in_flight, "--seconds", "600"],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    @classmethod
+    def end_load(cls, daemon: Daemon) -> None:
+        if load := cls.loads.pop(daemon.socket, None):
+            load.kill()
+            load.wait()
 
     @classmethod
     def change_while_read(cls, file: pathlib.Path) -> None:
@@ -113,6 +127,7 @@ class LiveTest(unittest.TestCase):
             while not ended.is_set():
                 moment += 1
                 os.utime(file, ns=(moment, moment))
+                time.sleep(CHANGE_EVERY_S)
 
         thread = threading.Thread(target=change)
         thread.start()
@@ -137,13 +152,19 @@ class LiveTest(unittest.TestCase):
 
     # What is asked of every expression.
 
+    def series(self, selector: str) -> list[dict[str, str]]:
+        """Labels of what a selector finds; what is once there stays."""
+        if selector not in self.known:
+            self.known[selector] = self.prometheus.samples(selector)
+        return self.known[selector]
+
     def check_selector(self, selector: promql.Selector) -> None:
         codes = [value for label, _, value in selector.matchers if label == "code"]
         for code in (each for value in codes for each in value.split("|")):
             self.assertIn(code, GRPC_CODES, selector.text())
         # A code appears with its first occurrence, and few occur here: the others are gRPC's by name.
         for one in selector.without("code").alternatives():
-            found = self.prometheus.samples(one.text())
+            found = self.series(one.text())
             self.assertTrue(found, f"{one.text()}: nothing is scraped or recorded under this selector")
             if codes:
                 self.assertTrue(all("code" in labels for labels in found), one.text())
@@ -153,7 +174,7 @@ class LiveTest(unittest.TestCase):
         for selector in promql.selectors(expression):
             self.check_selector(selector)
         there = {label for name in promql.metric_names(expression)
-                 for labels in self.prometheus.samples(name) for label in labels}
+                 for labels in self.series(name) for label in labels}
         self.assertLessEqual(promql.grouping_labels(expression), there, f"{expression}: groups by what no series has")
         found = self.prometheus.samples(promql.without_thresholds(expression))
         self.assertTrue(found, f"{expression}: no numbers")
@@ -169,7 +190,7 @@ class LiveTest(unittest.TestCase):
             if kind != "as":  # "as usual": those of every process
                 self.assertEqual(kind, scraped[name], name)
             series = name + ("_bucket" if kind == "histogram" else "")
-            found = {frozenset(each) - {"__name__", "job", "instance", "le"} for each in self.prometheus.samples(series)}
+            found = {frozenset(each) - {"__name__", "job", "instance", "le"} for each in self.series(series)}
             self.assertEqual(found, {labels}, name)
 
     def test_rules_are_healthy_and_their_expressions_have_data(self) -> None:
@@ -188,12 +209,12 @@ class LiveTest(unittest.TestCase):
         for name, dashboard in deployed.dashboards().items():
             for panel in deployed.panels(dashboard):
                 for target in panel["targets"]:
-                    # All of everything, and one instance as somebody would choose it.
-                    for job, instance in ((".+", ".+"), ("tetrad", chosen)):
-                        with self.subTest(f"{name}: {panel['title']}, {target['refId']}, instance {instance}"):
-                            expression = promql.substituted(target["expr"], __rate_interval=RANGE, job=job,
-                                                            instance=instance, method=".+")
-                            self.check_expression(expression, set(LEGEND_LABEL.findall(target["legendFormat"])))
+                    with self.subTest(f"{name}: {panel['title']}, {target['refId']}"):
+                        everything = promql.substituted(target["expr"], __rate_interval=RANGE, job=".+", instance=".+", method=".+")
+                        self.check_expression(everything, set(LEGEND_LABEL.findall(target["legendFormat"])))
+                        # And with one instance, as somebody would choose it.
+                        one = promql.substituted(target["expr"], __rate_interval=RANGE, job="tetrad", instance=chosen, method=".+")
+                        self.assertTrue(self.prometheus.samples(one), one)
 
     def test_variables_have_values(self) -> None:
         for name, dashboard in deployed.dashboards().items():
@@ -228,6 +249,7 @@ class LiveTest(unittest.TestCase):
         def fires(name: str) -> bool:
             return any(alert["labels"]["instance"] == self.calm.http for alert in self.prometheus.firing().get(name, []))
 
+        self.end_load(self.calm)
         wait_until("nothing of this fires yet", lambda: not fires("TetradDrainHangs") and not fires("TetradDown"))
         self.calm.process.send_signal(signal.SIGTERM)
         wait_until("the drain is noticed", lambda: fires("TetradDrainHangs"))
