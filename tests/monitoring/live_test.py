@@ -71,8 +71,8 @@ class LiveTest(unittest.TestCase):
         cls.prometheus = Prometheus(OPTIONS.prometheus, cls.folder, deployed.RULES, [cls.calm.http, cls.busy.http])
         for daemon in (cls.calm, cls.busy):
             wait_until("a daemon is ready", daemon.ready)
-        cls.fail()
-        cls.load()
+        cls.make_failures()
+        cls.begin_load()
         wait_until("Prometheus is ready", cls.prometheus.ready)
         cls.wait_for_recorded()
         cls.end_load(cls.busy)  # the other one goes on while expressions are asked for
@@ -96,14 +96,14 @@ class LiveTest(unittest.TestCase):
         return cls.ctl(daemon, "weights", "load", name, "--directory", CHECKPOINT, "--pattern", PATTERN)
 
     @classmethod
-    def fail(cls) -> None:
+    def make_failures(cls) -> None:
         """The failures without which series are missing; the overload comes with the load."""
         refused = cls.ctl(cls.calm, "admin", "drain")
         assert "NO_CREDENTIAL" in refused.stderr, refused.stderr
         cls.change_while_read(cls.folder / "checkpoints" / CHECKPOINT / "model.safetensors")
 
     @classmethod
-    def load(cls) -> None:
+    def begin_load(cls) -> None:
         for daemon, rows, in_flight in ((cls.calm, CALM_ROWS, "1"), (cls.busy, BUSY_ROWS, "6")):
             loaded = cls.load_weights(daemon, "up")
             assert loaded.returncode == 0, loaded.stderr
