@@ -67,6 +67,7 @@ void Access::Reload(Log& log) {
                                       {"subjects", static_cast<int64_t>(taken->subjects())}});
       }
     }
+    refused_ = !status.ok();
     if (!status.ok()) {
       log.Error("access file refused, the old one stays",
                 {{"error", ToGrpc(status).error_message()}});

@@ -47,6 +47,8 @@ class Access {
   absl::Status Load();
   void Reload(Log& log);
   bool restricted() const { return restricted_; }
+  // The file as it is now is not what decides.
+  bool refused() const { return refused_; }
 
   // A call that lasts; it leaves when this is destroyed.
   class Membership {
@@ -84,6 +86,7 @@ class Access {
 
   const bool restricted_;
   WatchedFile file_;
+  std::atomic<bool> refused_ = false;
   std::atomic<std::shared_ptr<const AccessTable>> table_;
   mutable std::mutex mutex_;
   std::unordered_set<Lasting*> lasting_;  // guarded by mutex_

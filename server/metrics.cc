@@ -362,6 +362,16 @@ std::vector<MetricFamily> Metrics::Collect(const Levels& levels, const DeviceLim
          level.type,
          {level.type == MetricType::Counter ? Counter(level.value) : Gauge(level.value)}});
   }
+  families.push_back(Labelled("tetrad_files_refused",
+                              "1 while files are refused as they are now and the old ones count.",
+                              MetricType::Gauge, "files",
+                              {{"access", levels.access_refused}, {"tls", levels.tls_refused}}));
+  if (levels.certificate_expires != absl::InfiniteFuture()) {
+    families.push_back({"tetrad_certificate_expiry_timestamp_seconds",
+                        "When the certificate that is served expires; only with TLS.",
+                        MetricType::Gauge,
+                        {Gauge(number(absl::ToUnixSeconds(levels.certificate_expires)))}});
+  }
   families.push_back(Labelled("tetrad_pool_bytes", "Memory of the pool, by what it is used for.",
                               MetricType::Gauge, "state",
                               {{"block", engine.pool.block_bytes},

@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "grpcpp/support/status.h"
 #include "prometheus/metric_family.h"
 
@@ -100,6 +101,9 @@ class Metrics {
     int64_t execute_streams = 0;
     int64_t health_watches = 0;
     bool serving = false;
+    bool tls_refused = false;     // the old files of TLS go on serving
+    bool access_refused = false;  // the old access file goes on deciding
+    absl::Time certificate_expires = absl::InfiniteFuture();  // infinite: there is none
   };
   std::vector<prometheus::MetricFamily> Collect(const Levels& levels,
                                                 const DeviceLimits& device) const;

@@ -157,6 +157,20 @@ TEST(MetricsTest, WhatTheDeviceHoldsToExecute) {
   }
 }
 
+TEST(MetricsTest, FilesThatAreRefusedAndWhenTheCertificateExpires) {
+  Metrics::Levels levels;
+  std::string page = prometheus::TextSerializer().Serialize(Metrics().Collect(levels, {}));
+  EXPECT_THAT(page, HasSubstr("tetrad_files_refused{files=\"access\"} 0\n"));
+  EXPECT_THAT(page, HasSubstr("tetrad_files_refused{files=\"tls\"} 0\n"));
+  EXPECT_THAT(page, Not(HasSubstr("tetrad_certificate_expiry")));
+  levels.tls_refused = true;
+  levels.certificate_expires = absl::FromUnixSeconds(4'000'000'000);
+  page = prometheus::TextSerializer().Serialize(Metrics().Collect(levels, {}));
+  EXPECT_THAT(page, HasSubstr("tetrad_files_refused{files=\"access\"} 0\n"));
+  EXPECT_THAT(page, HasSubstr("tetrad_files_refused{files=\"tls\"} 1\n"));
+  EXPECT_THAT(page, HasSubstr("tetrad_certificate_expiry_timestamp_seconds 4000000000\n"));
+}
+
 TEST(MetricsTest, NamesAreUniqueAndPrefixed) {
   std::set<std::string> names;
   for (const auto& family : Metrics().Collect({}, {})) {

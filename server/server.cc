@@ -334,7 +334,10 @@ std::string Server::Impl::MetricsPage() const {
       .execute_streams = streams_.open(StreamKind::kExecute),
       .health_watches =
           health_.open_watches() + (probes_ == nullptr ? 0 : probes_->health().open_watches()),
-      .serving = !gate_.closing()};
+      .serving = !gate_.closing(),
+      .tls_refused = tls_ != nullptr && tls_->refused(),
+      .access_refused = access_.refused(),
+      .certificate_expires = tls_ != nullptr ? tls_->current()->expires : absl::InfiniteFuture()};
   return prometheus::TextSerializer().Serialize(metrics_.Collect(levels, engine_.device_limits()));
 }
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/tls_files.h"
 
+#include <ctime>
 #include <utility>
 
 #include <openssl/bio.h>
@@ -11,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 
 #include "engine/support/status_macros.h"
 #include "server/status.h"
@@ -114,7 +116,12 @@ absl::StatusOr<TlsPems> TlsFiles::Check() const {
   if (::X509_check_private_key(certificate.get(), key.get()) != 1) {
     return Error("tls_key", key_, "is not the key of the first certificate of tls_certificate");
   }
-  TlsPems pems{*certificate_.content(), *key_.content(), {}};
+  std::tm expires{};
+  if (::ASN1_TIME_to_tm(::X509_get0_notAfter(certificate.get()), &expires) != 1) {
+    return Error("tls_certificate", certificate_, "says no time at which it expires");
+  }
+  TlsPems pems{
+      *certificate_.content(), *key_.content(), {}, absl::FromTM(expires, absl::UTCTimeZone())};
   if (client_ca_.path().empty()) return pems;
   TETRAD_RETURN_IF_ERROR(ReadCertificates("tls_client_ca", client_ca_).status());
   pems.client_ca = *client_ca_.content();
@@ -126,8 +133,7 @@ void TlsFiles::Take(TlsPems pems, Log& log) {
   if (::stat(key_.path().c_str(), &info) == 0 && (info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     log.Warning("the private key is open to others", {{"tls_key", key_.path()}});
   }
-  const auto certificate = ReadCertificates("tls_certificate", certificate_);
-  if (certificate.ok() && ::X509_cmp_current_time(::X509_get0_notAfter(certificate->get())) < 0) {
+  if (pems.expires < absl::Now()) {
     log.Warning("the certificate has expired", {{"tls_certificate", certificate_.path()}});
   }
   const std::lock_guard lock(mutex_);
@@ -137,6 +143,7 @@ void TlsFiles::Take(TlsPems pems, Log& log) {
 void TlsFiles::Reload(Log& log) {
   if (!Look()) return;
   absl::StatusOr<TlsPems> pems = Check();
+  refused_ = !pems.ok();
   if (!pems.ok()) {
     log.Error("TLS files refused, the old ones go on serving",
               {{"error", ToGrpc(pems.status()).error_message()}});

@@ -7,15 +7,17 @@
 // certificate and all is in order: else what was good goes on serving. (The RPC
 // library's own watcher gives up the old ones first, and then serves nobody.)
 //
-// Open() and Reload() are for one thread, current() for any. Errors are
+// Open() and Reload() are for one thread, the others for any. Errors are
 // INVALID_ARGUMENT and name option and file; none holds a part of a key.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 #include "server/config.h"
 #include "server/log.h"
@@ -30,6 +32,7 @@ struct TlsPems {
   std::string certificate;
   std::string key;
   std::string client_ca;  // empty: clients are not asked
+  absl::Time expires;     // the certificate
 };
 
 class TlsFiles {
@@ -39,6 +42,8 @@ class TlsFiles {
   // A refusal is logged once per change of a file.
   void Reload(Log& log);
   std::shared_ptr<const TlsPems> current() const;
+  // The files as they are now are not what serves.
+  bool refused() const { return refused_; }
 
  private:
   explicit TlsFiles(const Config& config);
@@ -49,6 +54,7 @@ class TlsFiles {
   WatchedFile certificate_;
   WatchedFile key_;
   WatchedFile client_ca_;  // an empty path: none
+  std::atomic<bool> refused_ = false;
   mutable std::mutex mutex_;
   std::shared_ptr<const TlsPems> current_;  // guarded by mutex_
 };

@@ -68,18 +68,35 @@ TEST_F(TlsFilesTest, WhatIsInOrderIsServed) {
   EXPECT_EQ(files->current()->key, first_.key);
   EXPECT_EQ(files->current()->client_ca, authority_.certificate());
   EXPECT_EQ(Reload(*files), "");
+  EXPECT_FALSE(files->refused());
 }
 
 TEST_F(TlsFilesTest, OldPairServesUntilBothFilesOfTheNewOneAreThere) {
   const auto files = Open();
   Put(config_.tls_certificate, second_.certificate);
   EXPECT_THAT(Reload(*files), HasSubstr("is not the key of the first certificate"));
+  EXPECT_TRUE(files->refused());
   EXPECT_EQ(Reload(*files), "") << "told once";
+  EXPECT_TRUE(files->refused()) << "told once, and still so";
   EXPECT_EQ(files->current()->certificate, first_.certificate);
   Put(config_.tls_key, second_.key);
   EXPECT_THAT(Reload(*files), HasSubstr("TLS files read"));
   EXPECT_EQ(files->current()->certificate, second_.certificate);
   EXPECT_EQ(files->current()->key, second_.key);
+  EXPECT_FALSE(files->refused());
+}
+
+TEST_F(TlsFilesTest, SaysWhenTheServedCertificateExpires) {
+  const absl::Time ends = absl::FromUnixSeconds(4'000'000'000);
+  const PemPair pair =
+      authority_.Issue({.common_name = "x", .begins = absl::Now() - absl::Hours(1), .ends = ends});
+  Put(config_.tls_certificate, pair.certificate);
+  Put(config_.tls_key, pair.key);
+  const auto files = Open();
+  EXPECT_EQ(files->current()->expires, ends);
+  Put(config_.tls_certificate, second_.certificate);
+  Reload(*files);
+  EXPECT_EQ(files->current()->expires, ends) << "that of what is served";
 }
 
 TEST_F(TlsFilesTest, OldFilesServeWhileNewOnesAreGoneOrRubbish) {

@@ -349,6 +349,12 @@ TEST_F(AuthTest, MetricsPageNeedsItsGroupAndProbesNothing) {
   EXPECT_EQ(get("/metrics", "Authorization: " + Bearer("metrics")), 200);
   Reload(daemon, "anonymous_http = [\"metrics\"]\n");
   EXPECT_EQ(get("/metrics", ""), 200);
+  const std::string refused = "tetrad_files_refused{files=\"access\"}";
+  EXPECT_EQ(Metric(daemon, refused), 0);
+  Reload(daemon, "tokens = 3\n");
+  EXPECT_EQ(Metric(daemon, refused), 1);
+  Reload(daemon, "anonymous_http = [\"metrics\"]\n");
+  EXPECT_EQ(Metric(daemon, refused), 0);
 }
 
 TEST_F(AuthTest, ClientsOfTokensDoNotSeeEachOthersLeasesButAnAdminEndsThem) {

@@ -62,7 +62,9 @@ class LiveTest(unittest.TestCase):
         shutil.copytree(pathlib.Path(OPTIONS.checkpoints) / CHECKPOINT, checkpoints / CHECKPOINT)
         access = cls.folder / "access.toml"
         access.write_text(ACCESS)
-        flags = ["--checkpoint-root", str(checkpoints), "--access", str(access), "--threads", "1"]
+        cls.make_certificate()
+        flags = ["--checkpoint-root", str(checkpoints), "--access", str(access), "--threads", "1",
+                 "--tls-certificate", str(cls.folder / "tls.crt"), "--tls-key", str(cls.folder / "tls.key")]
         # The drain lasts until the test has seen its alert and sends a second signal.
         cls.calm = Daemon(OPTIONS.tetradd, cls.folder, "calm", *flags, "--lame-duck-seconds", "60")
         cls.busy = Daemon(OPTIONS.tetradd, cls.folder, "busy", *flags, "--queue-depth", "1", "--lame-duck-seconds", "0")
@@ -76,6 +78,12 @@ class LiveTest(unittest.TestCase):
         wait_until("Prometheus is ready", cls.prometheus.ready)
         cls.wait_for_recorded()
         cls.end_load(cls.busy)  # the other one goes on while expressions are asked for
+
+    @classmethod
+    def make_certificate(cls) -> None:
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                        "-days", "90", "-subj", "/CN=localhost", "-keyout", "tls.key", "-out", "tls.crt"],
+                       cwd=cls.folder, stdin=subprocess.DEVNULL, capture_output=True, check=True)
 
     @classmethod
     def end_all(cls) -> None:
