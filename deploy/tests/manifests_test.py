@@ -100,12 +100,8 @@ class ManifestsTest(unittest.TestCase):
                          ("port: 50052", "prt: 50052"), ("apps/v1", "apps/v9")):
             broken = yaml.safe_load(yaml.safe_dump(daemonset).replace(old, new))
             self.assertNotEqual(self.schemas.check(broken, newest), [], new)
-        # What the oldest versions are oldest for.
-        for name, kind in (("overlays/sidecar", "Deployment"), ("overlays/gpu-claim", "ResourceClaimTemplate")):
-            major, minor = OLDEST[name]
-            (resource,) = [each for each in self.rendered[name] if each["kind"] == kind]
-            if name == "overlays/gpu-claim":
-                self.assertNotEqual(self.schemas.check(resource, (major, minor - 1)), [], name)
+        claim = next(each for each in self.rendered["overlays/gpu-claim"] if each["kind"] == "ResourceClaimTemplate")
+        self.assertNotEqual(self.schemas.check(claim, (1, 33)), [], "not there before the oldest version")
         monitor = yaml.safe_load((KUBERNETES / "monitoring/servicemonitor.yaml").read_text())
         monitor["spec"]["endpoints"][0]["targetport"] = 1
         self.assertNotEqual(self.schemas.check(monitor, newest), [])
