@@ -106,6 +106,20 @@ class ManifestsTest(unittest.TestCase):
         monitor["spec"]["endpoints"][0]["targetport"] = 1
         self.assertNotEqual(self.schemas.check(monitor, newest), [])
 
+    def test_rules_in_the_operators_form(self) -> None:
+        rule: Resource = {"record": "a:b", "expr": "c"}
+        sample: Resource = {"apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule",
+                            "metadata": {"name": "a"}, "spec": {"groups": [{"name": "a", "rules": [rule]}]}}
+        newest = max(self.schemas.versions)
+        self.assertEqual(self.schemas.check(sample, newest), [])
+        rule["alert"] = "both"
+        self.assertNotEqual(self.schemas.check(sample, newest), [])
+        for path in KUBERNETES.parent.rglob("*.yaml"):
+            for document in yaml.safe_load_all(path.read_text()):
+                if document.get("kind") == "PrometheusRule":
+                    with self.subTest(path.name):
+                        self.assertEqual(self.schemas.check(document, newest), [])
+
     def test_names_are_unique_and_in_one_namespace(self) -> None:
         for name, resources in self.rendered.items():
             keys = [(each["kind"], each["metadata"]["name"]) for each in resources]
@@ -155,6 +169,7 @@ class ManifestsTest(unittest.TestCase):
         (_, monitor, _), = self.each("ServiceMonitor")
         for _, service, _ in self.each("Service"):
             labels, ports = service["metadata"]["labels"], {port["name"] for port in service["spec"]["ports"]}
+            self.assertEqual(labels[monitor["spec"]["jobLabel"]], "tetrad", "the job that rules ask for")
             self.assertTrue(matches(monitor["spec"]["selector"], labels))
             self.assertIn(service["metadata"]["namespace"], monitor["spec"]["namespaceSelector"]["matchNames"])
             if service["spec"].get("clusterIP") == "None":

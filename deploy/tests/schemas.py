@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The Tetrad Authors
 # SPDX-License-Identifier: Apache-2.0
 """The schemas of Kubernetes by version, read from the wheel of kubernetes-validate in the strict form, which
-knows every field and allows no other; and of one kind of the Prometheus operator, written down here."""
+knows every field and allows no other; and of two kinds of the Prometheus operator, written down here."""
 import functools
 import json
 import pathlib
@@ -27,6 +27,7 @@ OPERATOR = {
         "apiVersion": TEXT, "kind": TEXT,
         "metadata": strict({"name": TEXT, "namespace": TEXT, "labels": LABELS}, "name"),
         "spec": strict({
+            "jobLabel": TEXT,
             "selector": strict({"matchLabels": LABELS}),
             "namespaceSelector": strict({"any": {"type": "boolean"},
                                          "matchNames": {"type": "array", "items": TEXT}}),
@@ -34,6 +35,16 @@ OPERATOR = {
                 "port": TEXT, "path": TEXT, "scheme": {"enum": ["http", "https"]},
                 "interval": DURATION, "scrapeTimeout": DURATION, "honorLabels": {"type": "boolean"}}, "port")},
         }, "selector", "endpoints")}, "apiVersion", "kind", "metadata", "spec"),
+    ("monitoring.coreos.com/v1", "PrometheusRule"): strict({
+        "apiVersion": TEXT, "kind": TEXT,
+        "metadata": strict({"name": TEXT, "namespace": TEXT, "labels": LABELS}, "name"),
+        "spec": strict({"groups": {"type": "array", "minItems": 1, "items": strict({
+            "name": {"type": "string", "minLength": 1}, "interval": DURATION, "rules": {
+                "type": "array", "items": {"oneOf": [
+                    strict({"record": TEXT, "expr": TEXT, "labels": LABELS}, "record", "expr"),
+                    strict({"alert": TEXT, "expr": TEXT, "for": DURATION, "keep_firing_for": DURATION,
+                            "labels": LABELS, "annotations": LABELS}, "alert", "expr")]}},
+        }, "name")}}, "groups")}, "apiVersion", "kind", "metadata", "spec"),
 }
 
 
