@@ -8,6 +8,7 @@ flags, and that every pod keeps the rules of restricted pod security.
 """
 import argparse
 import pathlib
+import re
 import subprocess
 import sys
 import unittest
@@ -283,6 +284,13 @@ class ManifestsTest(unittest.TestCase):
                 limit = quantity(daemon["resources"]["limits"]["memory"])
                 self.assertLessEqual(total + (256 << 20), limit)
                 self.assertGreaterEqual(limit, quantity(daemon["resources"]["requests"]["memory"]))
+
+    def test_the_image_is_of_this_version(self) -> None:
+        root = KUBERNETES.parents[1]
+        (version,) = re.findall(r"^project\(tetrad VERSION ([\d.]+)", (root / "CMakeLists.txt").read_text(), re.MULTILINE)
+        for _, workload, _ in self.each_pod():
+            for container in pod_security.containers(pod_spec(workload)):
+                self.assertEqual(container["image"], f"tetrad:{version}")  # latest would be pulled at every start
 
     def test_gpus_are_asked_for_once(self) -> None:
         for name, workload, _ in self.each_pod():
