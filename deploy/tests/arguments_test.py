@@ -33,7 +33,7 @@ OPTIONS = argparse.Namespace()
 KUBERNETES = pathlib.Path(__file__).resolve().parents[1] / "kubernetes"
 SERVING, NOT_SERVING = 1, 2
 DIRECTLY = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
-LAME_DUCK_SECONDS = 3
+LAME_DUCK_SECONDS = 2
 
 
 def free_port() -> int:

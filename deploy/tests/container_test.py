@@ -65,7 +65,7 @@ class ContainerfileTest(unittest.TestCase):
 
     def test_packages_need_only_what_was_copied_before(self) -> None:
         """tools/install-packages runs on nothing but the files of the first COPY."""
-        (copied,) = [value.split()[:-1] for _, value in stages()[1][:3] if _ == "COPY"]
+        (copied,) = [value.split()[:-1] for name, value in stages()[1][:3] if name == "COPY"]
         with tempfile.TemporaryDirectory() as folder:
             for source in copied:
                 pathlib.Path(folder, source).parent.mkdir(exist_ok=True)
