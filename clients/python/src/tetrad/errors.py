@@ -83,6 +83,8 @@ class Error(Exception):
 
 
 class Cancelled(Error):
+    """The caller cancelled it, or somebody who may."""
+
     default_code = Code.CANCELLED
 
 
@@ -93,18 +95,26 @@ class InvalidArgument(Error, ValueError):
 
 
 class DeadlineExceeded(Error, TimeoutError):
+    """The time was over: nothing ran, or its result was dropped."""
+
     default_code = Code.DEADLINE_EXCEEDED
 
 
 class NotFound(Error):
+    """No such weights, plan, ticket or file; it may be there later."""
+
     default_code = Code.NOT_FOUND
 
 
 class AlreadyExists(Error):
+    """Another request came under this key before."""
+
     default_code = Code.ALREADY_EXISTS
 
 
 class PermissionDenied(Error):
+    """This identity may not do that."""
+
     default_code = Code.PERMISSION_DENIED
 
 
@@ -115,6 +125,8 @@ class ResourceExhausted(Error):
 
 
 class FailedPrecondition(Error):
+    """Not in this order, or not on this device."""
+
     default_code = Code.FAILED_PRECONDITION
 
 
@@ -125,10 +137,14 @@ class Aborted(Error):
 
 
 class Unimplemented(Error):
+    """The daemon is older than this method."""
+
     default_code = Code.UNIMPLEMENTED
 
 
 class Internal(Error):
+    """A bug of the daemon, or of this package."""
+
     default_code = Code.INTERNAL
 
 
@@ -139,10 +155,14 @@ class Unavailable(Error):
 
 
 class DataLoss(Error):
+    """What was stored is not what was written."""
+
     default_code = Code.DATA_LOSS
 
 
 class Unauthenticated(Error):
+    """A credential is missing, unknown or expired."""
+
     default_code = Code.UNAUTHENTICATED
 
 

@@ -56,12 +56,14 @@ _SCALES.flags.writeable = False
 
 def decode_e2m1(codes: npt.ArrayLike) -> F32:
     """The values of 4-bit codes (uint8, any shape); bits above the low four are ignored."""
-    return _CODES[np.asarray(codes, np.uint8) & 15]
+    values: F32 = _CODES[np.asarray(codes, np.uint8) & 15]
+    return values
 
 
 def decode_ue4m3(scales: npt.ArrayLike) -> F32:
     """The values of scale bytes (any shape); bit 7 is ignored, 0x7F is NaN."""
-    return _SCALES[np.asarray(scales, np.uint8)]
+    values: F32 = _SCALES[np.asarray(scales, np.uint8)]
+    return values
 
 
 def encode_e2m1(x: npt.ArrayLike) -> U8:
@@ -93,7 +95,8 @@ def pack(codes: npt.ArrayLike) -> U8:
     each = np.asarray(codes, np.uint8) & 15
     if each.ndim == 0 or each.shape[-1] % 2:
         raise refused("codes", f"shape {each.shape}", "an even number of codes along the last axis")
-    return each[..., 0::2] | np.left_shift(each[..., 1::2], _HIGH)
+    both: U8 = each[..., 0::2] | np.left_shift(each[..., 1::2], _HIGH)
+    return both
 
 
 def unpack(packed: npt.ArrayLike) -> U8:
