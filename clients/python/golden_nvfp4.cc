@@ -159,6 +159,28 @@ Case ScaleTies() {
   return OfValues("ties of scales", std::move(values));
 }
 
+// The floats next to midpoint * scale * factor, where that product needs more bits than
+// FP32 has: rounding it on the way decides wrongly.
+Case DecidedExactly() {
+  Case c{"codes decided exactly", FloatType::kFp32, 8, kRow, {}};
+  std::vector<float> values;
+  for (int row = 0; row < c.rows; ++row) {
+    const float factor = std::bit_cast<float>(0x3F000001u + Mixed(row) % 0x7FFFFF);
+    c.row_scale.push_back(factor);
+    for (const float scale : {1.875f, 1.625f}) {
+      values.push_back(6 * scale * factor);
+      for (const double tie : {1.25, 1.75, 2.5, 3.5, 5.0}) {
+        const auto x = static_cast<float>(tie * scale * factor);
+        for (const float each : {std::nextafter(x, 0.0f), x, std::nextafter(x, 99.0f)}) {
+          values.push_back(each);
+        }
+      }
+    }
+  }
+  c.data = Bytes(values);
+  return c;
+}
+
 // Bit patterns of every kind under some factor, without what is refused.
 Case Random(const char* name, FloatType type, int64_t rows, int64_t k, float global_scale,
             bool with_row_scale, uint32_t seed) {
@@ -191,6 +213,7 @@ std::vector<Case> Cases() {
   std::vector<Case> cases = {
       Ties(),
       ScaleTies(),
+      DecidedExactly(),
       OfValues("zeros", {0.0f, -0.0f, 0.0f}),
       OfValues("signed zero in a live block", {6.0f, -0.0f, 0.0f, -0x1p-20f}),
       OfValues("saturation", {2688, 2689, -1e9f, 3e38f, 448, 447}),
