@@ -236,6 +236,11 @@ class Cases:
                                          progress=lambda done, total: told.append((done, total)))
         self.assertTrue(weights.sealed and weights.alpha and weights.source.startswith("checkpoint:modelopt:"))
         self.assertEqual(told[-1][0], told[-1][1])
+        def gives_up(done, total):
+            raise KeyError("mine")
+        with self.assertRaisesRegex(KeyError, "mine"):
+            await self.client.load("loaded", "modelopt", "model.layers.0.mlp.experts.{expert}.up_proj",
+                                   progress=gives_up)
         for folder, reason in (("nowhere", "FILE_NOT_FOUND"), ("../up", "FIELD_MALFORMED")):
             with self.assertRaises(tetrad.Error) as caught:
                 await self.client.load("loaded", folder, "p")
@@ -314,7 +319,8 @@ class Cases:
 
     async def test_an_outcome_that_is_an_error(self):
         n, rows = 2048, 2048  # many milliseconds, for which the second one waits
-        weights = await self.client.upload("large", np.zeros((1, n, n // 2), np.uint8), np.ones((1, n, n // 16), np.uint8))
+        zeros, scales = np.zeros((1, n, n // 2), np.uint8), np.ones((1, n, n // 16), np.uint8)
+        weights = await self.client.upload("large", zeros, scales)
         x = np.zeros((rows, n), np.float16)
         first = await self.client.submit(x, weights, [rows])
         second = await self.client.submit(x, weights, [rows])

@@ -45,8 +45,8 @@ class TypesTest(unittest.TestCase):
             config.write_text((HERE.parent / "pyproject.toml").read_text().replace('packages = ["tetrad"]', ""))
             # One run: most of its time is spent on NumPy's types.
             told = subprocess.run(
-                [sys.executable, "-m", "mypy", "--config-file", config, "--python-executable", sys.executable, "--no-error-summary",
-                 "--hide-error-codes", "--cache-dir", folder, "-m", "program", "-p", "tetrad"],
+                [sys.executable, "-m", "mypy", "--config-file", config, "--no-error-summary", "--hide-error-codes",
+                 "--cache-dir", folder, "-m", "program", "-p", "tetrad"],
                 cwd=folder, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
         self.assertEqual([line.partition(": ")[2] for line in told.splitlines()], TOLD, told)
 

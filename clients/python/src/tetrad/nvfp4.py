@@ -206,7 +206,8 @@ def quantize(x: npt.ArrayLike, global_scale: float = 1.0, row_scale: npt.ArrayLi
         raise refused("global_scale", one, "a normal positive FP32 number")
     scale_of_row = None if row_scale is None else np.asarray(row_scale, np.float32).reshape(-1)
     if scale_of_row is not None and scale_of_row.size != rows:
-        raise refused("row_scale", f"{scale_of_row.size} values", f"one for each of {rows} rows", reason="SIZE_MISMATCH")
+        raise refused("row_scale", f"{scale_of_row.size} values", f"one for each of {rows} rows",
+                      reason="SIZE_MISMATCH")
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         factor = np.full(rows, one) if scale_of_row is None else one * scale_of_row
         sixfold = np.float32(E2M1_MAX) * factor
