@@ -16,6 +16,10 @@ from typing import Any
 import yaml
 
 Resource = dict[str, Any]
+KUBERNETES = pathlib.Path(__file__).resolve().parents[1] / "kubernetes"
+# The oldest version that each is promised for, by the newest thing it uses.
+OLDEST = {"base": (1, 27), "monitoring": (1, 27), "overlays/cpu-demo": (1, 27), "overlays/gpu-node": (1, 27),
+          "overlays/sidecar": (1, 29), "overlays/gpu-claim": (1, 34)}
 FIELDS = {"apiVersion", "kind", "namespace", "resources", "patches", "configMapGenerator", "generatorOptions"}
 # How a list of objects is merged: by this field of its elements. Other lists are replaced.
 MERGE_KEYS = {"containers": "name", "initContainers": "name", "volumes": "name", "env": "name",

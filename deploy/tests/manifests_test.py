@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Tetrad Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Renders every kustomization of deploy/kubernetes, validates it against the schemas of Kubernetes, and checks what
-schemas do not see: that names which refer to each other meet, that probes, time limits and memory fit the daemon's
+"""Renders every kustomization of deploy/kubernetes and checks what the schemas of Kubernetes (schemas_test.py) do not
+see: that names which refer to each other meet, that probes, time limits and memory fit the daemon's
 flags, and that every pod keeps the rules of restricted pod security.
 
-    manifests_test.py --schemas FOLDER --tetradd PROGRAM
+    manifests_test.py --tetradd PROGRAM
 """
 import argparse
 import pathlib
@@ -21,14 +21,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import kustomize  # noqa: E402
 import pod_security  # noqa: E402
 from arguments import Arguments, daemons, pod_spec, pods, port_of  # noqa: E402
-from kustomize import Resource  # noqa: E402
-from schemas import Schemas  # noqa: E402
+from kustomize import KUBERNETES, OLDEST, Resource  # noqa: E402
 
 OPTIONS = argparse.Namespace()
-KUBERNETES = pathlib.Path(__file__).resolve().parents[1] / "kubernetes"
-# The oldest version that each is promised for, by the newest thing it uses.
-OLDEST = {"base": (1, 27), "monitoring": (1, 27), "overlays/cpu-demo": (1, 27), "overlays/gpu-node": (1, 27),
-          "overlays/sidecar": (1, 29), "overlays/gpu-claim": (1, 34)}
 # What docs/kubernetes.md says has to exist before.
 PROVIDED = {("Secret", "tetradd-tls"), ("PersistentVolumeClaim", "tetrad-checkpoints")}
 TEARDOWN_SECONDS = 3  # at most, after the drain: kShutdownGrace and kTeardownLimit of server/main.cc
@@ -50,7 +45,6 @@ class ManifestsTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls) -> None:
-        cls.schemas = Schemas(OPTIONS.schemas)
         cls.rendered = {name: kustomize.render(KUBERNETES / name) for name in OLDEST}
 
     def _formatMessage(self, msg: str | None, standardMsg: str) -> str:  # noqa: N802, N803
@@ -85,41 +79,6 @@ class ManifestsTest(unittest.TestCase):
             with self.subTest(name):
                 key = lambda each: (each["kind"], each["metadata"]["name"])  # noqa: E731
                 self.assertEqual(sorted(ours, key=key), sorted(theirs, key=key))
-
-    def test_schemas(self) -> None:
-        newest = max(self.schemas.versions)
-        for name, resources in self.rendered.items():
-            for version in (OLDEST[name], newest):
-                for resource in resources:
-                    with self.subTest(name, version=version, kind=resource["kind"]):
-                        self.assertEqual(self.schemas.check(resource, version), [])
-
-    def test_the_schemas_find_mistakes(self) -> None:
-        newest = max(self.schemas.versions)
-        (daemonset,) = [each for each in self.rendered["base"] if each["kind"] == "DaemonSet"]
-        for old, new in (("readinessProbe", "readynessProbe"), ("minReadySeconds: 5", "minReadySeconds: five"),
-                         ("port: 50052", "prt: 50052"), ("apps/v1", "apps/v9")):
-            broken = yaml.safe_load(yaml.safe_dump(daemonset).replace(old, new))
-            self.assertNotEqual(self.schemas.check(broken, newest), [], new)
-        claim = next(each for each in self.rendered["overlays/gpu-claim"] if each["kind"] == "ResourceClaimTemplate")
-        self.assertNotEqual(self.schemas.check(claim, (1, 33)), [], "not there before the oldest version")
-        monitor = yaml.safe_load((KUBERNETES / "monitoring/servicemonitor.yaml").read_text())
-        monitor["spec"]["endpoints"][0]["targetport"] = 1
-        self.assertNotEqual(self.schemas.check(monitor, newest), [])
-
-    def test_rules_in_the_operators_form(self) -> None:
-        rule: Resource = {"record": "a:b", "expr": "c"}
-        sample: Resource = {"apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule",
-                            "metadata": {"name": "a"}, "spec": {"groups": [{"name": "a", "rules": [rule]}]}}
-        newest = max(self.schemas.versions)
-        self.assertEqual(self.schemas.check(sample, newest), [])
-        rule["alert"] = "both"
-        self.assertNotEqual(self.schemas.check(sample, newest), [])
-        for path in KUBERNETES.parent.rglob("*.yaml"):
-            for document in yaml.safe_load_all(path.read_text()):
-                if document.get("kind") == "PrometheusRule":
-                    with self.subTest(path.name):
-                        self.assertEqual(self.schemas.check(document, newest), [])
 
     def test_names_are_unique_and_in_one_namespace(self) -> None:
         for name, resources in self.rendered.items():
@@ -351,7 +310,6 @@ class ManifestsTest(unittest.TestCase):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--schemas", required=True, type=pathlib.Path)
     parser.add_argument("--tetradd", required=True, type=pathlib.Path)
     OPTIONS, rest = parser.parse_known_args()
     unittest.main(argv=sys.argv[:1] + rest)

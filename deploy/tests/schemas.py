@@ -63,11 +63,12 @@ class Definitions(jsonschema.RefResolver):
 
 
 class Schemas:
+    @staticmethod
+    def there(wheels: pathlib.Path) -> list[pathlib.Path]:
+        return sorted(wheels.glob("kubernetes_validate-*.whl"))
+
     def __init__(self, wheels: pathlib.Path):
-        found = sorted(wheels.glob("kubernetes_validate-*.whl"))
-        if not found:
-            raise SystemExit(f"{wheels} has no schemas of Kubernetes: tools/install-packages test gets them")
-        self.archive = zipfile.ZipFile(found[-1])
+        self.archive = zipfile.ZipFile(self.there(wheels)[-1])
         versions = {match.group(1) for match in (re.match(rf"{FOLDER}/v([\d.]+)-local-strict/", name)
                                                  for name in self.archive.namelist()) if match}
         self.versions = {tuple(map(int, version.split(".")[:2])): version for version in versions}
