@@ -21,17 +21,19 @@ namespace tetrad::e2e {
 
 class DoomedProcess {
  public:
-  DoomedProcess(const std::string& address, const std::string& mode, const std::string& weights) {
+  // `program`: where e2e_doomed_client is.
+  DoomedProcess(const std::string& program, const std::string& address, const std::string& mode,
+                const std::string& weights) {
     int ends[2];
     EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
     const UniqueFd read(ends[0]), write(ends[1]);
-    std::string arguments[] = {DOOMED_CLIENT, address, mode, weights};
+    std::string arguments[] = {program, address, mode, weights};
     char* argv[] = {arguments[0].data(), arguments[1].data(), arguments[2].data(),
                     arguments[3].data(), nullptr};
     posix_spawn_file_actions_t actions;
     ::posix_spawn_file_actions_init(&actions);
     ::posix_spawn_file_actions_adddup2(&actions, write.get(), 1);
-    EXPECT_EQ(::posix_spawn(&pid_, DOOMED_CLIENT, &actions, nullptr, argv, environ), 0);
+    EXPECT_EQ(::posix_spawn(&pid_, program.c_str(), &actions, nullptr, argv, environ), 0);
     ::posix_spawn_file_actions_destroy(&actions);
     for (char c; ::read(read.get(), &c, 1) == 1 && c != '\n';) announced_.push_back(c);
     EXPECT_NE(announced_, "");

@@ -109,7 +109,7 @@ TEST(LeaseTest, KilledClientsLeaveNothing) {
   for (const char* mode : {"hold", "write", "stream"}) {
     for (const std::string& address : {daemon.socket(), daemon.tcp()}) {
       SCOPED_TRACE(absl::StrCat(mode, " ", address));
-      DoomedProcess doomed(address, mode, weights);
+      DoomedProcess doomed(DOOMED_CLIENT, address, mode, weights);
       EXPECT_EQ(client->GetStatus()->blocks(), 1);
       EXPECT_EQ(client->GetStatus()->plan_handles(), 1);
       doomed.Kill();
@@ -199,7 +199,7 @@ TEST(LeaseTest, ClientsThatStandStillAreDetached) {
   const Stubs stubs(daemon);
   const auto client = ConnectClient(daemon.socket());
   const auto attachment = AttachTo(*client);  // one that only waits, and stays
-  DoomedProcess doomed(daemon.tcp(), "hold", RegisterForDoomed(stubs));
+  DoomedProcess doomed(DOOMED_CLIENT, daemon.tcp(), "hold", RegisterForDoomed(stubs));
   EXPECT_EQ(client->GetStatus()->leases(), 2);
   doomed.Signal(SIGSTOP);
   const absl::Time stopped = absl::Now();

@@ -430,7 +430,7 @@ TEST(TicketTest, AClientKilledAfterSubmitLeavesItsOutcome) {
   const GroupShape kShape[] = {{1, 4096, 2048}};
   const std::string weights =
       Register(stubs, Operands(kShape, {.kind = DataKind::kContest}), "doomed");
-  DoomedProcess doomed(daemon.socket(), "submit", weights);
+  DoomedProcess doomed(DOOMED_CLIENT, daemon.socket(), "submit", weights);
   doomed.Kill();
   const auto client = ConnectClient(daemon.socket());
   const v1::WaitResponse outcome = Outcome(*client, doomed.announced());
