@@ -34,7 +34,7 @@ class LaunchQueueTest : public ::testing::Test {
     Launch* const launch = queue_.front();
     if (launch == nullptr) return 0;
     queue_.PopFront();
-    served_[launch->flow.id] += launch->predicted_ns;
+    served_[launch->flow.id] += static_cast<double>(launch->predicted_ns);
     return launch->flow.id;
   }
   std::vector<uint64_t> Next(int count) {
@@ -45,7 +45,7 @@ class LaunchQueueTest : public ::testing::Test {
 
   LaunchQueue queue_{64};
   std::deque<Launch> launches_;
-  std::map<uint64_t, int64_t> served_;  // predicted ns
+  std::map<uint64_t, double> served_;  // predicted ns
 };
 
 TEST_F(LaunchQueueTest, OneFlowIsServedInOrderOfArrival) {
@@ -91,7 +91,7 @@ TEST_F(LaunchQueueTest, AClientWithOneRequestAtATimeGetsItsShareAndNoMore) {
     if (Next() == 2 || i == 0) Add(2, 200'000);
     while (queue_.size() < 30) Add(1, 10'000);
   }
-  EXPECT_NEAR(static_cast<double>(served_[2]) / static_cast<double>(served_[1]), 1, 0.15);
+  EXPECT_NEAR(served_[2] / served_[1], 1, 0.15);
 }
 
 TEST_F(LaunchQueueTest, WeightsDivideTheTime) {
