@@ -21,7 +21,6 @@
 // is allocated after construction. Not thread-safe.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>

@@ -10,8 +10,8 @@ import unittest
 from unittest import mock
 
 import tetrad
-from tetrad import _progress, _retry
-from tetrad._options import Endpoint
+from tetrad import _flows, _progress, _retry
+from tetrad._options import DEFAULT_CALL, Endpoint
 from tetrad._retry import CallRetries, Repeat, Resumption, RetryBudget
 
 CPP_RULES = pathlib.Path(__file__).resolve().parents[2] / "cpp/retry.cc"
@@ -84,6 +84,25 @@ class CallRetriesTest(unittest.TestCase):
         self.assertEqual(resumption.again(gone, 1.0, 1.0), 0.05)
         self.assertIsNone(resumption.again(tetrad.Aborted("TAKEN_OVER"), 1.0, 1.0))
         self.assertIsNone(Resumption(False, 9.0, 1000.0, 0.0).again(gone, 0.0, 1.0))
+
+
+class WaitTest(unittest.TestCase):
+    def test_one_that_is_repeated_waits_for_what_is_left(self):
+        now = [1000.0]
+        ticket = _flows.Ticket("t", False, None, None)
+        with mock.patch("time.monotonic", lambda: now[0]):
+            flow = _flows.Connection("127.0.0.1:1", tetrad.ClientOptions()).wait(ticket, 200.0, False, DEFAULT_CALL)
+            self.assertIsInstance(next(flow), _flows.AwaitConnection)
+            first = flow.send(None)
+            self.assertEqual(first.requests.timeout_seconds, 200.0)
+            now[0] += 30
+            self.assertIsInstance(flow.throw(tetrad.Unavailable("the connection broke")), _flows.Pause)
+            now[0] += 1
+            self.assertIsInstance(flow.send(None), _flows.AwaitConnection)
+            second = flow.send(None)
+            self.assertEqual(second.requests.timeout_seconds, 169.0)
+            self.assertEqual(second.deadline, first.deadline)
+            flow.close()
 
 
 class EndpointTest(unittest.TestCase):

@@ -288,11 +288,17 @@ class Connection:
     def wait(self, ticket: Ticket, timeout: float, forget: bool, call: CallOptions) -> Flow[Answer | None]:
         if not timeout >= 0:
             raise refused("timeout", timeout, "at least 0 seconds")
-        message = gemm_pb2.WaitRequest(ticket=ticket.name, timeout_seconds=timeout, forget=forget)
+        rpc = rpcs.WAIT_AND_FORGET if forget else rpcs.WAIT
+        began = time.monotonic()
+
+        def attempt(deadline: float) -> Flow[gemm_pb2.WaitResponse]:
+            left = max(timeout - (time.monotonic() - began), 0.0)  # of one that is repeated, what is left
+            message = gemm_pb2.WaitRequest(ticket=ticket.name, timeout_seconds=left, forget=forget)
+            return (yield Attempt(rpc, message, deadline, self.metadata(call)))  # type: ignore[no-any-return]
+
         # The time to wait may be for ever; a call's may not.
         longest = self.options.deadline + min(timeout, self.options.transfer_deadline)
-        rpc = rpcs.WAIT_AND_FORGET if forget else rpcs.WAIT
-        response = yield from self.unary(rpc, message, call, longest)
+        response = yield from self.repeated(rpc, call, longest, attempt)
         if not response.done:
             return None
         return (yield from self.answer(0, ticket.encoded, ticket.weights, response, call))
